@@ -27,7 +27,7 @@ var layers = map[string][]string{
 	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/exposition": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {},
 	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/sys": {"internal/sys/internal/needs_linux_or_macos_see_docs_install"}, "internal/sys/internal/needs_linux_or_macos_see_docs_install": {},
-	"internal/beat": {}, "internal/byproduct": {}, "internal/gitignore": {}, "internal/leftout": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
+	"internal/beat": {}, "internal/byproduct": {}, "internal/gitignore": {}, "internal/leftout": {}, "internal/holes": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
 
 	// Over one leaf or two.
 	"internal/builds":      {"tool"},
@@ -59,9 +59,9 @@ var layers = map[string][]string{
 
 	// Files, and stored states of them.
 	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "internal/sys", "tool", "sandbox"},
-	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/pathname", "internal/sys", "tool", "sandbox"},
-	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/lock", "internal/oneline", "internal/pathname", "internal/sys", "tool", "sandbox"},
-	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/lock", "internal/sys", "tool", "sandbox"},
+	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/holes", "internal/pathname", "internal/sys", "tool", "sandbox"},
+	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/holes", "internal/leftout", "internal/lock", "internal/oneline", "internal/pathname", "internal/sys", "tool", "sandbox"},
+	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/holes", "internal/lock", "internal/sys", "tool", "sandbox"},
 	"snapshot/snapshottest": {"snapshot"},
 	"digest":                {"internal/budget", "tool"},
 	"internal/packing":      {"hostmount", "internal/jsonfile", "overlay", "tool"},
@@ -131,7 +131,7 @@ var layers = map[string][]string{
 
 	// Programs of ours. Tests may import everything.
 	"cmd/wisbox": {"egress", "egress/policy", "httpguard",
-		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/holes", "internal/leftout", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
 	"bench":           {"cluster", "egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},

@@ -400,13 +400,15 @@ func (o importOp) do(ctx context.Context, l *local, c journal.Call, io hold.Stre
 
 // exportOp writes its output stream.
 type exportOp struct {
-	Path string `json:"path"`
+	Path     string `json:"path"`
+	Sparse   bool   `json:"sparse,omitempty"`
+	LeaveOut bool   `json:"leave_out,omitempty"`
 }
 
 func (o exportOp) event() Event { return Event{Tool: "export", Path: clip.Text(o.Path)} }
 
 func (o exportOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	done, err := l.files.Export(ctx, o.Path, io.Stdout)
+	done, err := l.files.ExportWith(ctx, o.Path, io.Stdout, &vfs.ExportOptions{Sparse: o.Sparse, LeaveOut: o.LeaveOut})
 	return done, journal.Outcome{}, err
 }
 

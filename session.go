@@ -218,7 +218,16 @@ func (s *Session) Import(ctx context.Context, stream io.Reader, dest string) (*v
 // Export writes a file or directory of the workspace as a tar stream that
 // unpacks nowhere else, see [vfs.FS.Export].
 func (s *Session) Export(ctx context.Context, path string, w io.Writer) (*vfs.Transfer, error) {
-	return perform[*vfs.Transfer](ctx, s, exportOp{Path: path}, hold.Streams{Stdout: w})
+	return s.ExportWith(ctx, path, w, nil)
+}
+
+// ExportWith is Export with options, see [vfs.FS.ExportWith].
+func (s *Session) ExportWith(ctx context.Context, path string, w io.Writer, opts *vfs.ExportOptions) (*vfs.Transfer, error) {
+	op := exportOp{Path: path}
+	if opts != nil {
+		op.Sparse, op.LeaveOut = opts.Sparse, opts.LeaveOut
+	}
+	return perform[*vfs.Transfer](ctx, s, op, hold.Streams{Stdout: w})
 }
 
 // Undo restores the workspace to its state before a call: the call with the given ID, in which case

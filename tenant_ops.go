@@ -68,7 +68,7 @@ var tenantOps = map[string]tenantOp{
 	"process_resize":   withArgs("process_id size"),
 	"process_attach":   withArgs("process_id replay close_stdin hold input"),
 	"import":           withArgs("dest"),
-	"export":           withArgs("path"),
+	"export":           withArgs("path sparse leave_out"),
 	"diff":             withArgs("path from to all lines patch"),
 	"changes":          withArgs("all ignored below for"),
 	"steps":            withArgs("n"),

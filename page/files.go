@@ -16,6 +16,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 const (
@@ -232,7 +233,8 @@ func (s *Server) archive(w http.ResponseWriter, r *http.Request) {
 		if p == "." {
 			name = session.ID()
 		}
-		_, err = session.Export(r.Context(), p, &late{w: w, name: name + ".tar", kind: "application/x-tar"})
+		out := &late{w: w, name: name + ".tar", kind: "application/x-tar"}
+		_, err = session.ExportWith(r.Context(), p, out, &vfs.ExportOptions{Sparse: true, LeaveOut: true})
 		return err
 	})
 	s.ended(w, r, err)

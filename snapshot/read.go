@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/holes"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -208,12 +209,11 @@ func (r *fileReader) extent(at int64) (err error) {
 	if at < r.hole {
 		return nil
 	}
-	if r.data, err = nextData(r.fd, at, r.size); err != nil || r.data >= r.size {
+	if r.data, r.hole, err = holes.Data(r.fd, at, r.size); err != nil {
 		r.hole = r.size
 		return err
 	}
-	r.hole, err = nextHole(r.fd, r.data, r.size)
-	return errors.Join(err, r.scan.budget.Step(1))
+	return r.scan.budget.Step(1)
 }
 
 // chunk fills b from an offset of the file and returns the number of bytes, which is smaller if
@@ -238,28 +238,6 @@ func (r *fileReader) chunk(b []byte, at int64) (int, error) {
 		}
 	}
 	return len(b), nil
-}
-
-// nextData returns the offset of the next byte that isn't in a hole, or end.
-func nextData(fd int, at, end int64) (int64, error) {
-	data, err := unix.Seek(fd, at, unix.SEEK_DATA)
-	switch {
-	case errors.Is(err, unix.ENXIO):
-		return end, nil
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-		return at, nil // a file system without holes
-	}
-	return data, err
-}
-
-// nextHole returns the end of the extent that contains at.
-func nextHole(fd int, at, end int64) (int64, error) {
-	hole, err := unix.Seek(fd, at, unix.SEEK_HOLE)
-	switch {
-	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-		return end, nil
-	}
-	return max(hole, at+1), err
 }
 
 // readAt reads as much of buf as the file has.

@@ -1,7 +1,9 @@
 package vfs_test
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,12 +11,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // TestAnswersAreBoundedInBytes: a program creates few entries whose answer would be long: link
@@ -77,6 +82,124 @@ func TestHolesDontGoOutWithoutAnEnd(t *testing.T) {
 	assert.LessOrEqual(t, moved.Bytes, int64(1<<30))
 	assert.NotEmpty(t, moved.Skipped)
 	assert.Contains(t, moved.Skipped[0].Reason, "sparse")
+}
+
+// TestHolesGoOutAsHoles if the receiver keeps them: tar and our own reader find the same content.
+func TestHolesGoOutAsHoles(t *testing.T) {
+	w := newLargeWorld(t)
+	deep := "s/" + strings.Repeat("deep/", 30) + strings.Repeat("n", 80)
+	for _, name := range []string{"s/begin", "s/middle", "s/end", "s/none", deep, "s/dense"} {
+		w.file(name, "")
+	}
+	put := func(name string, at int64, text string) {
+		f, err := os.OpenFile(w.at(name), os.O_WRONLY, 0)
+		require.NoError(t, err)
+		defer f.Close()
+		_, err = f.WriteAt([]byte(text), at)
+		require.NoError(t, err)
+	}
+	put("s/begin", 3<<30, "end")
+	put("s/middle", 0, "a")
+	put("s/middle", 1<<30, "b")
+	put("s/end", 0, "a")
+	put(deep, 1<<20, "deep")
+	put("s/dense", 0, strings.Repeat("x", 100_000))
+	require.NoError(t, os.Truncate(w.at("s/end"), 1<<30))
+	require.NoError(t, os.Truncate(w.at("s/none"), 5<<20))
+	var stream bytes.Buffer
+	moved, err := w.fs.ExportWith(t.Context(), "s", &stream, &vfs.ExportOptions{Sparse: true})
+	require.NoError(t, err)
+	assert.Empty(t, moved.Skipped)
+	assert.Zero(t, moved.Incomplete)
+	assert.Equal(t, 6, moved.Files)
+	assert.Less(t, stream.Len(), 1<<20)
+	out := t.TempDir()
+	cmd := exec.Command("tar", "-xf", "-", "-C", out)
+	cmd.Stdin = bytes.NewReader(stream.Bytes())
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	for r := tar.NewReader(&stream); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		if h.Typeflag == tar.TypeDir {
+			continue
+		}
+		from, err := os.Stat(w.at("s/" + h.Name))
+		require.NoError(t, err)
+		by, err := os.Stat(filepath.Join(out, h.Name))
+		require.NoError(t, err)
+		assert.Equal(t, from.Size(), h.Size)
+		assert.Equal(t, from.Size(), by.Size())
+		assert.WithinDuration(t, from.ModTime(), h.ModTime, time.Second)
+		if h.Size > 100<<20 { // it takes long to read
+			continue
+		}
+		got, err := io.ReadAll(r)
+		require.NoError(t, err)
+		want, err := os.ReadFile(w.at("s/" + h.Name))
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(want, got), h.Name)
+		unpacked, err := os.ReadFile(filepath.Join(out, h.Name))
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(want, unpacked), h.Name)
+	}
+	for name, at := range map[string]int64{"begin": 3 << 30, "middle": 1 << 30} {
+		f, err := os.Open(filepath.Join(out, name))
+		require.NoError(t, err)
+		b := make([]byte, 1)
+		_, err = f.ReadAt(b, at)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		assert.Contains(t, "eb", string(b))
+	}
+}
+
+// TestZerosComeInAsHoles, which don't count as content.
+func TestZerosComeInAsHoles(t *testing.T) {
+	w := newWorld(t)
+	var stream bytes.Buffer
+	tw := tar.NewWriter(&stream)
+	content := append(make([]byte, 8<<20), "end"...)
+	require.NoError(t, tw.WriteHeader(&tar.Header{Name: "f", Mode: 0o644, Size: int64(len(content))}))
+	_, err := tw.Write(content)
+	require.NoError(t, err)
+	require.NoError(t, tw.Close())
+	moved, err := w.fs.Import(t.Context(), &stream, "")
+	require.NoError(t, err)
+	assert.Equal(t, 1, moved.Files)
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(w.at("f"), &st))
+	assert.EqualValues(t, len(content), st.Size)
+	assert.Less(t, st.Blocks*512, int64(1<<20))
+	assert.Equal(t, string(content), w.content("f"))
+}
+
+// TestWhatProgramsObeyIsLeftOut if that is asked for, with its reason.
+func TestWhatProgramsObeyIsLeftOut(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"p/a", "p/.git/config", "p/sub/.Hg/hgrc", "p/sub/b", "p/.wisbox-apply-x/y", "p/w/.git"} {
+		w.file(name, "x")
+	}
+	require.NoError(t, os.Symlink(".git/hooks", w.at("p/link")))
+	var stream bytes.Buffer
+	moved, err := w.fs.ExportWith(t.Context(), "p", &stream, &vfs.ExportOptions{LeaveOut: true})
+	require.NoError(t, err)
+	assert.Equal(t, 2, moved.Files)
+	assert.Zero(t, moved.Incomplete)
+	var names []string
+	for _, s := range moved.Skipped {
+		names = append(names, s.Name)
+	}
+	assert.ElementsMatch(t, []string{".git/", "sub/.Hg/", ".wisbox-apply-x/", "w/.git", "link"}, names)
+	assert.NotContains(t, stream.String(), "hgrc")
+	_, err = w.fs.ExportWith(t.Context(), "p/.git", &stream, &vfs.ExportOptions{LeaveOut: true})
+	assert.Equal(t, tool.Permission, tool.KindOf(err))
+	moved, err = w.fs.Export(t.Context(), "p", &stream)
+	require.NoError(t, err)
+	assert.Equal(t, 6, moved.Files)
 }
 
 // TestASparseEntryIsLeftOut has archives of a few KiB that expand to a gigabyte.

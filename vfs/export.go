@@ -2,10 +2,12 @@ package vfs
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -15,15 +17,33 @@ import (
 
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/holes"
+	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Export writes a tar stream of path: for a directory, everything below it, with names relative to
+// ExportOptions are options of [FS.ExportWith]; nil means all defaults.
+type ExportOptions struct {
+	// Sparse keeps the holes of files, in the format of GNU tar (PAX, version 1.0), which other
+	// programs read too. Without it, holes are written as zeros, and files with too many are skipped.
+	Sparse bool
+	// LeaveOut skips what should not come home with other files: the directories of version control
+	// systems, since these run programs that the files in them name, and links into them; and files with the
+	// name of wisbox's own directory for an apply.
+	LeaveOut bool
+}
+
+// Export is [FS.ExportWith] with all defaults.
+func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, error) {
+	return f.ExportWith(ctx, name, w, nil)
+}
+
+// ExportWith writes a tar stream of path: for a directory, everything below it, with names relative to
 // it; for a file, one entry. It writes only files, directories and links that stay below path, so
 // that unpacking the stream writes nowhere else. Absolute links into the workspace become relative.
 // It skips and reports everything else. A file that changes meanwhile keeps the size that it had
 // when it was opened. Export takes no lock.
-func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, error) {
+func (f *FS) ExportWith(ctx context.Context, name string, w io.Writer, opts *ExportOptions) (*Transfer, error) {
 	leave, err := f.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -35,7 +55,13 @@ func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, e
 	}
 	b := budget.New(ctx, budget.Limits{Steps: budget.None, Time: budget.None, Out: budget.None})
 	defer b.Close()
-	ex := &exporting{f: f, ctx: ctx, b: b, tar: tar.NewWriter(w), Transfer: &Transfer{}}
+	ex := &exporting{f: f, ctx: ctx, b: b, out: w, tar: tar.NewWriter(w), Transfer: &Transfer{}}
+	if opts != nil {
+		ex.ExportOptions = *opts
+	}
+	if ex.LeaveOut && leftout.VersionControl(rel) {
+		return ex.Transfer, tool.Errorf(tool.Permission, "%s %s; ask for it explicitly (wisbox cp --vcs)", Any.Display(rel), leftout.Why(rel)).In("path")
+	}
 	if err := ex.run(rel); err != nil {
 		return ex.Transfer, in(ex.reason(err, rel), "path")
 	}
@@ -44,9 +70,11 @@ func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, e
 
 type exporting struct {
 	*Transfer
+	ExportOptions
 	f     *FS
 	ctx   context.Context
 	b     *budget.Budget // of the memory; the receiver bounds the output
+	out   io.Writer
 	tar   *tar.Writer
 	base  string // the true path of the directory that is written
 	holes int64  // bytes of files that are mostly holes
@@ -75,7 +103,7 @@ func (ex *exporting) run(rel string) error {
 			return err
 		}
 		defer h.Close()
-		if ex.sparse(&h.Stat) {
+		if ex.tooSparse(&h.Stat) {
 			return tool.Errorf(tool.TooLarge, "%s is sparse and too large to go out: %d bytes, most of them holes; pack it with a program (tar -S) first", Any.Display(rel), h.Stat.Size)
 		}
 		return ex.file(path.Base(rel), h.File, &h.Stat)
@@ -102,6 +130,12 @@ func (ex *exporting) below() error {
 		}
 		for _, name := range slices.Backward(more) {
 			below := inDir{at, name}
+			if ex.LeaveOut {
+				if why := leftout.Why(name); why != "" {
+					ex.skip(join(at, name)+"/", why)
+					continue
+				}
+			}
 			if err := ex.b.Hold(below.size()); err != nil {
 				return err
 			}
@@ -122,7 +156,7 @@ func (ex *exporting) directory(at string) (below []string, err error) {
 		if at == "" {
 			return nil, err
 		}
-		ex.skip(at, reasonOf(err))
+		ex.lack(at, reasonOf(err))
 		return nil, nil
 	}
 	defer dir.Close()
@@ -134,7 +168,7 @@ func (ex *exporting) directory(at string) (below []string, err error) {
 	}
 	names, cut, err := listNames(ex.ctx, dir)
 	if cut && err == nil {
-		ex.skip(at, "has too many entries; the rest is left out")
+		ex.lack(at, "has too many entries; the rest is left out")
 	}
 	for i := 0; i < len(names) && err == nil; i++ {
 		if names[i].kind == unix.DT_DIR {
@@ -150,6 +184,10 @@ func (ex *exporting) entry(dir *beneath.Handle, name string, n dirName) error {
 	if ex.ctx.Err() != nil {
 		return ex.ctx.Err()
 	}
+	if why := leftout.Why(n.name); ex.LeaveOut && why != "" {
+		ex.skip(name, why)
+		return nil
+	}
 	switch n.kind {
 	case unix.DT_REG:
 		return ex.regular(dir, name, n.name)
@@ -164,7 +202,7 @@ func (ex *exporting) regular(dir *beneath.Handle, name, entry string) error {
 	p := dir.Entry(entry)
 	h, err := p.Open()
 	if err != nil {
-		ex.skip(name, reasonOf(err))
+		ex.lack(name, reasonOf(err))
 		return nil
 	}
 	defer h.Close()
@@ -174,22 +212,31 @@ func (ex *exporting) regular(dir *beneath.Handle, name, entry string) error {
 const (
 	maxSparse = 64 << 20 // bytes of a file that is mostly holes
 	maxHoles  = 1 << 30  // bytes of all such files
+	mostHoles = 1 << 40  // bytes of all of them in a sparse stream, whose reader may write zeros
 )
 
-// sparse reports whether a file is mostly holes and too large, also together with others: a
+// tooSparse reports whether a file is mostly holes and too large, also together with others: a
 // program can make terabytes of holes at no cost.
-func (ex *exporting) sparse(st *unix.Stat_t) bool {
+func (ex *exporting) tooSparse(st *unix.Stat_t) bool {
 	if st.Size/8 <= st.Blocks*512 {
 		return false
 	}
-	ex.holes += min(st.Size, maxHoles)
+	ex.holes += min(st.Size, 2*mostHoles)
+	if ex.Sparse {
+		return ex.holes > mostHoles
+	}
 	return st.Size > maxSparse || ex.holes > maxHoles
 }
 
-func (ex *exporting) file(name string, content io.Reader, st *unix.Stat_t) error {
-	if ex.sparse(st) {
-		ex.skip(name, "is sparse and too large")
+func (ex *exporting) file(name string, content *os.File, st *unix.Stat_t) error {
+	if ex.tooSparse(st) {
+		ex.lack(name, "is sparse and too large")
 		return nil
+	}
+	if ex.Sparse && holes.Worth(st.Size, st.Blocks) {
+		if done, err := ex.sparse(name, content, st); done || err != nil {
+			return err
+		}
 	}
 	if err := ex.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size}, st); err != nil {
 		return err
@@ -216,6 +263,10 @@ func (ex *exporting) link(dir *beneath.Handle, name, entry string) error {
 	text, err := p.Readlink()
 	if err != nil {
 		ex.skip(name, reasonOf(err))
+		return nil
+	}
+	if why := leftout.Why(text); ex.LeaveOut && why != "" {
+		ex.skip(name, "is a link to what "+why)
 		return nil
 	}
 	text, ok := ex.inside(name, text)
@@ -251,7 +302,7 @@ func hasDir(p, dir string) bool {
 }
 
 func (ex *exporting) header(h *tar.Header, st *unix.Stat_t) error {
-	h.Mode, h.ModTime, h.Format = int64(beneath.Mode(st)&fs.ModePerm), modified(st), tar.FormatPAX
+	h.Mode, h.ModTime, h.Format = int64(beneath.Mode(st)&fs.ModePerm), modified(st), cmp.Or(h.Format, tar.FormatPAX)
 	if err := ex.tar.WriteHeader(h); err != nil {
 		return errors.Join(errOutput, err)
 	}

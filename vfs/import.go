@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/holes"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -77,7 +78,11 @@ func (im *importing) run(stream *tar.Reader) error {
 			if im.ctx.Err() != nil || fatal(err) {
 				return fail(err, rel)
 			}
-			im.skip(header.Name, reasonOf(err))
+			if errors.Is(err, beneath.ErrEscape) {
+				im.skip(header.Name, reasonOf(err))
+			} else {
+				im.lack(header.Name, reasonOf(err))
+			}
 		}
 	}
 }
@@ -119,7 +124,7 @@ func (im *importing) entry(rel string, h *tar.Header, content io.Reader) error {
 		return nil
 	case tar.TypeReg, tar.TypeGNUSparse:
 		if isSparse(h) { // a few bytes of it can stand for any number
-			im.skip(h.Name, "is stored sparse; pack it without -S")
+			im.lack(h.Name, "is stored sparse; pack it without -S")
 			return nil
 		}
 		return im.file(rel, mode, content)
@@ -190,14 +195,11 @@ func (im *importing) file(rel string, mode fs.FileMode, content io.Reader) error
 		return err
 	}
 	defer temp.Discard()
-	n, err := io.Copy(temp.File, io.LimitReader(content, im.left()+1))
-	if err != nil {
-		return readingFailed(im, err)
+	sparse := holes.NewWriter(temp.File)
+	if err := im.copy(sparse, content); err != nil {
+		return err
 	}
-	if n > im.left() {
-		return tool.Errorf(tool.Limit, "the archive has more than %d bytes; import it in parts", im.f.opts.Limits.InBytes)
-	}
-	if err := temp.Flush(); err != nil {
+	if err := errors.Join(sparse.Close(), temp.Flush()); err != nil {
 		return err
 	}
 	err = im.locked(rel, func(p *beneath.Parent) error { return im.put(temp, p) })
@@ -205,13 +207,29 @@ func (im *importing) file(rel string, mode fs.FileMode, content io.Reader) error
 		return err
 	}
 	im.Files++
-	im.Bytes += n
+	im.Bytes += sparse.Data
 	return nil
 }
 
-// left returns how many more bytes may be imported: a few bytes of an archive can stand for a
-// terabyte.
-func (im *importing) left() int64 { return im.f.opts.Limits.InBytes - im.Bytes }
+// copy copies the content of a file, with holes for zeros, which don't count.
+func (im *importing) copy(to *holes.Writer, content io.Reader) error {
+	const at = 1 << 20 // bytes between two looks at the limit
+	for {
+		n, err := io.CopyN(to, content, at)
+		switch {
+		case errors.Is(err, io.EOF):
+			err = nil
+		case err != nil:
+			return readingFailed(im, err)
+		}
+		if most := im.f.opts.Limits.InBytes; im.Bytes+to.Data > most {
+			return tool.Errorf(tool.Limit, "the archive has more than %d bytes; import it in parts", most)
+		}
+		if n < at {
+			return err
+		}
+	}
+}
 
 // readingFailed distinguishes a bad stream from a full disk.
 func readingFailed(im *importing, err error) error {

@@ -20,6 +20,9 @@ type Transfer struct {
 	Bytes       int64     `json:"bytes"`             // of the files
 	Skipped     []Skipped `json:"skipped,omitempty"` // the first 1,000
 	More        int       `json:"more,omitempty"`    // skipped beyond those
+	// Incomplete counts the skipped files and directories that could have been moved but for an error or
+	// a limit. The others are left out by design: devices, links that lead out.
+	Incomplete int `json:"incomplete,omitempty"`
 }
 
 // Skipped is an entry that was left out.
@@ -40,6 +43,12 @@ func (t *Transfer) skip(name, reason string) {
 	}
 	short, _ := firstChars(ASCII.escape(name), maxSkippedName)
 	t.Skipped = append(t.Skipped, Skipped{Name: short, Reason: reason})
+}
+
+// lack skips an entry whose absence makes the copy incomplete.
+func (t *Transfer) lack(name, reason string) {
+	t.Incomplete++
+	t.skip(name, reason)
 }
 
 // reasonOf describes in a few words why an entry was skipped.

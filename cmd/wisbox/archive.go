@@ -4,14 +4,17 @@ import (
 	"archive/tar"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 
+	"github.com/wisbox/wisbox/internal/holes"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -112,17 +115,42 @@ func (a *app) unpackFile(r io.Reader, to string) error {
 		_, err := io.Copy(a.out, tr)
 		return err
 	}
-	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, fs.FileMode(header.Mode).Perm())
+	return writeTo(to, header, tr)
+}
+
+// writeTo writes a file to a path that a person named, which may be a link or a device.
+func writeTo(to string, header *tar.Header, content io.Reader) error {
+	err := func() error {
+		if info, err := os.Lstat(to); err == nil && !info.Mode().IsRegular() {
+			f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, fs.FileMode(header.Mode).Perm()) // through a link that leads nowhere yet
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(f, content)
+			return errors.Join(err, f.Close())
+		}
+		dir, name := filepath.Split(to)
+		root, err := os.OpenRoot(cmp.Or(dir, "."))
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		return writeWhole(root, name, header, content)
+	}()
 	if err != nil {
 		return fileError(to, err)
 	}
-	_, err = io.Copy(f, tr)
-	return hostError(errors.Join(err, f.Close()))
+	return nil
 }
 
-// unpackDir writes a session's tar below a directory of the host and nowhere else: every name goes
-// through an os.Root, and links are created last.
+// unpackDir is unpackAllowed for everything.
 func unpackDir(r io.Reader, to string) error {
+	return unpackAllowed(r, to, func(string) string { return "" })
+}
+
+// unpackAllowed writes a session's tar below a directory of the host and nowhere else: every name goes
+// through an os.Root, and links are created last. It leaves out names that refuse returns a reason for.
+func unpackAllowed(r io.Reader, to string, refuse func(string) string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return hostError(err)
 	}
@@ -140,8 +168,13 @@ func unpackDir(r io.Reader, to string) error {
 		if err != nil {
 			return err
 		}
+		if refuse(header.Name) != "" {
+			continue
+		}
 		if header.Typeflag == tar.TypeSymlink {
-			links = append(links, header)
+			if refuse(header.Linkname) == "" {
+				links = append(links, header)
+			}
 			continue
 		}
 		if err := unpackEntry(root, header, tr); err != nil {
@@ -155,12 +188,58 @@ func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 	if header.Typeflag == tar.TypeDir {
 		return root.MkdirAll(name, 0o755)
 	}
-	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, fs.FileMode(header.Mode).Perm())
+	return writeWhole(root, name, header, content)
+}
+
+// writeWhole writes a file beside its place and renames it when it is complete, so that an existing
+// file stays until then. What isn't a plain file of one name, such as a link, a device or a hard
+// link, is written in its place.
+func writeWhole(root *os.Root, name string, header *tar.Header, content io.Reader) (err error) {
+	mode := fs.FileMode(header.Mode).Perm()
+	was, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case !was.Mode().IsRegular() || was.Sys().(*syscall.Stat_t).Nlink > 1:
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_TRUNC, 0)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, content)
+		return errors.Join(err, f.Close())
+	default:
+		mode = was.Mode().Perm()
+	}
+	temp := tempBeside(name)
+	f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, content)
-	return errors.Join(err, f.Close())
+	defer func() {
+		if err != nil {
+			_ = root.Remove(temp)
+		}
+	}()
+	if err = fill(f, header, content); err == nil && was != nil {
+		err = f.Chmod(mode)
+		_ = root.Chown(temp, int(was.Sys().(*syscall.Stat_t).Uid), int(was.Sys().(*syscall.Stat_t).Gid)) // only root can
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return root.Rename(temp, name)
+}
+
+// fill writes a file's content, and its holes if it has any.
+func fill(f *os.File, header *tar.Header, content io.Reader) error {
+	if _, sparse := header.PAXRecords["GNU.sparse.realsize"]; !sparse {
+		_, err := io.Copy(f, content)
+		return err
+	}
+	w := holes.NewWriter(f)
+	_, err := io.Copy(w, content)
+	return errors.Join(err, w.Close())
 }
 
 // makeLinks creates links that stay below root. A session of this machine never has links that lead
@@ -188,10 +267,19 @@ func makeLink(root *os.Root, name, target string) error {
 	if path.IsAbs(target) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), target)) {
 		return errLinkOut(name)
 	}
-	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	temp := tempBeside(name)
+	if err := root.Symlink(target, temp); err != nil {
 		return err
 	}
-	return root.Symlink(target, name)
+	if err := root.Rename(temp, name); err != nil {
+		return errors.Join(err, root.Remove(temp))
+	}
+	return nil
+}
+
+// tempBeside returns a fresh name in the directory of a file.
+func tempBeside(name string) string {
+	return filepath.Join(filepath.Dir(name), ".wisbox-cp-"+strings.ToLower(rand.Text()))
 }
 
 func errLinkOut(name string) error {

@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -30,6 +32,89 @@ func TestAFileThatCannotBeWrittenHasNoDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nowhere", "file")
 	_, err := os.Create(file)
 	assert.EqualError(t, fileError(file, err), "not_found: "+file+" on the host can't be written: its directory does not exist")
+}
+
+func archiveOf(t *testing.T, entries ...tar.Header) []byte {
+	t.Helper()
+	var stream bytes.Buffer
+	w := tar.NewWriter(&stream)
+	for _, h := range entries {
+		content := h.Uname // of these tests
+		h.Uname, h.Size, h.Mode = "", int64(len(content)), 0o644
+		require.NoError(t, w.WriteHeader(&h))
+		_, err := io.WriteString(w, content)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return stream.Bytes()
+}
+
+// TestACopyThatBreaksOffLeavesTheOldFiles: the stream ends within the file, and no new file is left.
+func TestACopyThatBreaksOffLeavesTheOldFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f")
+	require.NoError(t, os.WriteFile(file, []byte("old"), 0o640))
+	archive := archiveOf(t, tar.Header{Name: "f", Uname: strings.Repeat("new ", 1000)})
+	a := &app{}
+	for _, unpack := range []func(io.Reader) error{
+		func(r io.Reader) error { return unpackDir(r, dir) },
+		func(r io.Reader) error { return a.unpackFile(r, file) },
+	} {
+		require.Error(t, unpack(bytes.NewReader(archive[:1500])))
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, "old", string(got))
+		names, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		assert.Len(t, names, 1)
+		require.NoError(t, unpack(bytes.NewReader(archive)))
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		assert.EqualValues(t, 4000, info.Size())
+		assert.Equal(t, fs.FileMode(0o640), info.Mode())
+		require.NoError(t, os.WriteFile(file, []byte("old"), 0o640))
+	}
+}
+
+// TestACopyKeepsTheNamesAndLinksOfAFile that it replaces.
+func TestACopyKeepsTheNamesAndLinksOfAFile(t *testing.T) {
+	dir, a := t.TempDir(), &app{}
+	file := filepath.Join(dir, "f")
+	require.NoError(t, os.WriteFile(file, []byte("old"), 0o644))
+	require.NoError(t, os.Link(file, filepath.Join(dir, "other")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
+	require.NoError(t, os.Symlink("../f", filepath.Join(dir, "d/link")))
+	require.NoError(t, a.unpackFile(bytes.NewReader(archiveOf(t, tar.Header{Name: "x", Uname: "new"})), filepath.Join(dir, "d/link")))
+	got, err := os.ReadFile(filepath.Join(dir, "other"))
+	require.NoError(t, err)
+	assert.Equal(t, "new", string(got))
+}
+
+// TestACopyLeavesOutWhatProgramsObey, also if another machine sends it.
+func TestACopyLeavesOutWhatProgramsObey(t *testing.T) {
+	dir := t.TempDir()
+	archive := archiveOf(t,
+		tar.Header{Name: ".git", Typeflag: tar.TypeDir}, tar.Header{Name: "sub/.HG", Typeflag: tar.TypeDir}, tar.Header{Name: ".wisbox-apply-x", Typeflag: tar.TypeDir},
+		tar.Header{Name: "a", Uname: "x"}, tar.Header{Name: ".git/config", Uname: "x"}, tar.Header{Name: "sub/.HG/hgrc", Uname: "x"}, tar.Header{Name: "s/.svn", Typeflag: tar.TypeDir},
+		tar.Header{Name: ".wisbox-apply-x/y", Uname: "x"}, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".git/hooks"})
+	require.NoError(t, unpackAllowed(bytes.NewReader(archive), dir, leftout.Why))
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	require.NoError(t, unpackDir(bytes.NewReader(archive), dir))
+	assert.FileExists(t, filepath.Join(dir, ".git/config"))
+}
+
+func TestPathsOfTheSystemAreOutsideOfTheWorkspace(t *testing.T) {
+	for p, want := range map[string]string{"/tmp/x": "/tmp/x", "/tmp": "/tmp", "/tmp/": "/tmp/", "/home//me/../you": "/home/you", "/etc/hosts": "/etc/hosts"} {
+		got, is := outside(p)
+		assert.True(t, is, p)
+		assert.Equal(t, want, got)
+	}
+	for _, p := range []string{"", "x", "tmp/x", "/", "/workspace/tmp/x", "/workspace", "/data/x", "/tmpx", "/tmp/../workspace/x"} {
+		_, is := outside(p)
+		assert.False(t, is, p)
+	}
 }
 
 // TestACopyLeavesNoLinkThatLeadsOut whatever another machine sends.

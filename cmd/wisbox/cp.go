@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,28 +17,62 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
 func (a *app) newCpCmd() *cobra.Command {
-	return &cobra.Command{
+	opts := &cpOptions{}
+	cmd := &cobra.Command{
 		Use:   "cp HOST-PATH|- SESSION:PATH  |  cp SESSION:PATH HOST-PATH|-",
 		Short: "Copy files and directories into a session, or out of one",
 		Long: `Copies a file, or a directory with its content. If the destination is an existing
 directory, the copy goes into it. - is stdin or stdout, for one file. A workspace
 can't divert a copy to other places: links that lead out, devices and FIFOs are
-skipped and listed on stderr.`,
+skipped and listed on stderr. If a file can't be copied, the exit code is 1.
+
+PATH is in the workspace, and may begin with /workspace/. A path in a directory of
+the system, such as /tmp or /home, means that directory of the sandbox.
+
+Copies out of a session leave out .git and the directories of other version control
+systems, because these run programs that files in them name. --vcs includes them: look
+at them before you use the copy.`,
 		Example: `  wisbox cp report.csv box:data/
   wisbox cp box:results ./results
+  wisbox cp box:/tmp/core .
   wisbox cp box:out.json - | jq .`,
 		Args: exactArgs("SOURCE", "DESTINATION"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runCp(cmd.Context(), args[0], args[1]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runCp(cmd.Context(), opts, args[0], args[1]) },
 	}
+	cmd.Flags().BoolVar(&opts.vcs, "vcs", false, "also copy out .git, .hg and the like, whose files may name programs to run")
+	return cmd
 }
+
+type cpOptions struct{ vcs bool }
 
 // place is one argument of a copy: a path in a session, or on the host if session is "".
 type place struct{ session, path string }
+
+// systemDirs are the directories of the sandbox's root that cp reaches. All other absolute paths are in
+// the workspace, as in the tools.
+var systemDirs = []string{"bin", "dev", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc", "root", "run", "sbin", "srv", "sys", "tmp", "usr", "var"}
+
+// outside returns a path of the sandbox that isn't in the workspace.
+func outside(p string) (string, bool) {
+	if !strings.HasPrefix(p, "/") {
+		return "", false
+	}
+	clean := path.Clean(p)
+	top, _, _ := strings.Cut(clean[1:], "/")
+	if !slices.Contains(systemDirs, top) {
+		return "", false
+	}
+	if strings.HasSuffix(p, "/") {
+		clean += "/"
+	}
+	return clean, true
+}
 
 // placeOf reads SESSION:PATH. A host path with a colon is written ./a:b.
 func placeOf(s string) place {
@@ -48,21 +83,32 @@ func placeOf(s string) place {
 	return place{session: name, path: rest}
 }
 
-func (a *app) runCp(ctx context.Context, from, to string) error {
+func (a *app) runCp(ctx context.Context, opts *cpOptions, from, to string) error {
 	src, dst := placeOf(from), placeOf(to)
 	if (src.session == "") == (dst.session == "") {
 		return usageError{errors.New("one of the two must be SESSION:PATH, and the other a path on the host or -")}
 	}
+	_, fromSystem := outside(src.path)
+	_, toSystem := outside(dst.path)
 	copyWith := a.upload
-	if src.session != "" {
-		copyWith = a.download
+	switch {
+	case src.session != "" && fromSystem:
+		copyWith = a.downloadOutside
+	case src.session != "":
+		copyWith = opts.download(a)
+	case toSystem:
+		copyWith = a.uploadOutside
 	}
 	return a.withSession(ctx, src.session+dst.session, func(s *wisbox.Session) error {
 		done, err := copyWith(ctx, s, src.path, dst.path)
 		if err != nil {
 			return err
 		}
-		return a.reportCopy(done, to == "-")
+		if err := a.reportCopy(done, to == "-"); err != nil || done.Incomplete == 0 {
+			return err
+		}
+		fmt.Fprintf(a.err, "wisbox: the copy is incomplete: %s skipped\n", quantity(int64(done.Incomplete), "file or directory was", "files and directories were"))
+		return exitCode(exitError)
 	})
 }
 
@@ -134,13 +180,30 @@ func slash(dir string) string {
 	return strings.TrimSuffix(dir, "/") + "/"
 }
 
+type copier func(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error)
+
 // download unpacks a tar of the session's file or directory on the host.
-func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
+func (o *cpOptions) download(a *app) copier {
+	return func(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
+		return a.download(ctx, s, from, to, o.vcs)
+	}
+}
+
+func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string, vcs bool) (*vfs.Transfer, error) {
 	rel, err := vfs.Any.Parse(from)
 	if err != nil {
 		return nil, err
 	}
-	write, err := a.receiver(s, rel, to)
+	refuse := func(name string) string { // another machine's answer isn't trusted
+		if vcs {
+			return ""
+		}
+		return leftout.Why(name)
+	}
+	if why := refuse(rel); why != "" {
+		return nil, tool.Errorf(tool.Permission, "%s %s; with --vcs it is copied", rel, why).In("source")
+	}
+	write, err := a.receiver(s, rel, to, refuse)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +219,7 @@ func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) 
 		_ = r.CloseWithError(io.ErrClosedPipe)
 		written <- err
 	}()
-	done, err := s.Export(ctx, from, io.MultiWriter(w, bar))
+	done, err := s.ExportWith(ctx, from, io.MultiWriter(w, bar), &vfs.ExportOptions{Sparse: true, LeaveOut: !vcs})
 	_ = w.CloseWithError(err)
 	if werr := <-written; werr != nil && err == nil {
 		err = werr
@@ -165,7 +228,7 @@ func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) 
 }
 
 // receiver returns a function that writes the copy on the host, as one file or as a tree.
-func (a *app) receiver(s *wisbox.Session, rel, to string) (func(io.Reader) error, error) {
+func (a *app) receiver(s *wisbox.Session, rel, to string, refuse func(string) string) (func(io.Reader) error, error) {
 	info, err := fs.Stat(s.Files(), path.Join(".", rel))
 	if err != nil {
 		return nil, tool.Errorf(tool.NotFound, "%s not found in the session's workspace", rel).In("source").Because(err)
@@ -177,7 +240,7 @@ func (a *app) receiver(s *wisbox.Session, rel, to string) (func(io.Reader) error
 		to = filepath.Join(to, path.Base("/"+rel))
 	}
 	if info.IsDir() {
-		return func(r io.Reader) error { return unpackDir(r, to) }, nil
+		return func(r io.Reader) error { return unpackAllowed(r, to, refuse) }, nil
 	}
 	return func(r io.Reader) error { return a.unpackFile(r, to) }, nil
 }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/leftout"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// uploadOutside copies a file or directory of the host to a directory of the sandbox's system.
+func (a *app) uploadOutside(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
+	inside, done := s.Inside(), &vfs.Transfer{}
+	at := path.Clean(to)
+	if info, err := inside.Stat(ctx, at, sandbox.StatOptions{Follow: true}); strings.HasSuffix(to, "/") || err == nil && (info.Mode.IsDir() || info.RealMode.IsDir()) {
+		if from == "-" {
+			return nil, tool.Errorf(tool.Invalid, "the name of the copy is missing; write it as SESSION:%s", path.Join(at, "NAME")).In("destination")
+		}
+		abs, err := filepath.Abs(from)
+		if err != nil {
+			return nil, err
+		}
+		at = path.Join(at, filepath.Base(abs))
+	}
+	if from == "-" {
+		done.Files++
+		return done, inside.Write(ctx, at, a.stdin(ctx), sandbox.WriteOptions{Parents: true})
+	}
+	err := filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return hostError(err)
+		}
+		rel, err := filepath.Rel(from, p)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return hostError(err)
+		}
+		to := path.Join(at, filepath.ToSlash(rel))
+		switch {
+		case d.IsDir():
+			err := inside.Mkdir(ctx, to, sandbox.MkdirOptions{Parents: true, Mode: info.Mode().Perm() | 0o700})
+			if is, _ := inside.Stat(ctx, to, sandbox.StatOptions{Follow: true}); err != nil && !is.Mode.IsDir() && !is.RealMode.IsDir() {
+				return err
+			}
+			done.Directories++
+			return nil
+		case d.Type().IsRegular():
+			f, err := os.Open(p)
+			if err != nil {
+				return hostError(err)
+			}
+			defer f.Close()
+			done.Files++
+			done.Bytes += info.Size()
+			return inside.Write(ctx, to, f, sandbox.WriteOptions{Parents: true, Mode: info.Mode().Perm()})
+		case d.Type()&fs.ModeSymlink != 0:
+			done.Incomplete++
+			done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(p), Reason: "is a link, which can be copied only into the workspace"})
+			return nil
+		}
+		done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(p), Reason: "is a FIFO, a socket or a device"})
+		return nil
+	})
+	return done, err
+}
+
+// downloadOutside copies a file or directory of the sandbox's system to the host. As with the
+// workspace, nothing is written elsewhere, and links are left out.
+func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
+	inside, done := s.Inside(), &vfs.Transfer{}
+	from = path.Clean(from)
+	info, err := inside.Stat(ctx, from, sandbox.StatOptions{Follow: true})
+	if err != nil {
+		return nil, tool.AsError(err).In("source")
+	}
+	isDir := info.Mode.IsDir() || info.RealMode.IsDir()
+	if to == "-" {
+		if isDir {
+			return nil, tool.Errorf(tool.IsDir, "only a file can be copied to stdout").In("source")
+		}
+		return done, copyInside(ctx, inside, from, func(_ sandbox.FileInfo, r io.Reader) error {
+			_, err := io.Copy(a.out, r)
+			return err
+		})
+	}
+	if st, err := os.Stat(to); err == nil && st.IsDir() || strings.HasSuffix(to, "/") {
+		to = filepath.Join(to, path.Base(from))
+	}
+	if !isDir {
+		return done, copyInside(ctx, inside, from, func(i sandbox.FileInfo, r io.Reader) error {
+			done.Files, done.Bytes = 1, i.Size
+			return writeTo(to, &tar.Header{Mode: int64(i.Mode.Perm())}, r)
+		})
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return nil, hostError(err)
+	}
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return nil, hostError(err)
+	}
+	defer root.Close()
+	const levels = 512
+	err = inside.List(ctx, from, sandbox.ListOptions{Depth: levels}, func(i sandbox.FileInfo) error {
+		name := filepath.FromSlash(path.Clean(i.Path))
+		switch why := leftout.Why(i.Path); {
+		case !filepath.IsLocal(name):
+			return tool.Errorf(tool.Unavailable, "the sandbox names a file outside of the directory; nothing more was copied")
+		case why != "":
+			done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(i.Path), Reason: why})
+			return nil
+		case i.Mode.IsDir():
+			done.Directories++
+			return hostError(root.MkdirAll(name, 0o755))
+		case !i.Mode.IsRegular():
+			done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(i.Path), Reason: "is a link, a FIFO, a socket or a device"})
+			return nil
+		}
+		err := copyInside(ctx, inside, path.Join(from, i.Path), func(i sandbox.FileInfo, r io.Reader) error {
+			done.Files++
+			done.Bytes += i.Size
+			return hostError(writeWhole(root, name, &tar.Header{Mode: int64(i.Mode.Perm())}, r))
+		})
+		if kind := tool.KindOf(err); kind == tool.NotFound || kind == tool.Permission || kind == tool.NotRegular {
+			done.Incomplete++
+			done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(i.Path), Reason: "can't be read"})
+			return nil
+		}
+		return err
+	})
+	return done, err
+}
+
+func copyInside(ctx context.Context, inside sandbox.FileSystem, name string, write func(sandbox.FileInfo, io.Reader) error) error {
+	r, err := inside.Open(ctx, name, sandbox.OpenOptions{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(r.Info(), r), r.Close())
+}
