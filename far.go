@@ -452,15 +452,27 @@ func (t *there) recall(at *outpost) *packing.Record { return t.records.Of(at.id,
 
 // fill sends the mounts again.
 func (t *there) fill(ctx context.Context, at *outpost) error {
-	m := t.recall(at)
-	if m == nil {
-		return nil
-	}
-	p, err := packing.Copy(ctx, m.Mounts, hostmount.Options{AllowedRoots: m.Roots})
-	if err != nil || p == nil {
+	p, err := t.pack(ctx, at)
+	if err != nil {
 		return err
 	}
 	defer p.Close()
+	return t.send(ctx, at, p)
+}
+
+// pack packs the mounts of a session; nil if it has none.
+func (t *there) pack(ctx context.Context, at *outpost) (*packing.Pack, error) {
+	m := t.recall(at)
+	if m == nil {
+		return nil, nil
+	}
+	return packing.Copy(ctx, m.Mounts, hostmount.Options{AllowedRoots: m.Roots})
+}
+
+func (t *there) send(ctx context.Context, at *outpost, p *packing.Pack) error {
+	if p == nil {
+		return nil
+	}
 	return p.Because(t.ask(ctx, "fill", fillArgs{at.id}, hold.Streams{Stdin: p.Stream(ctx)}, nil))
 }
 
@@ -659,6 +671,19 @@ func (d *distant) close(context.Context, bool) error { return nil }
 
 func (d *distant) letGo(context.Context, bool) error { return nil }
 
+// reset packs the mounts before the session is emptied, and sends them once it is.
+func (d *distant) reset(ctx context.Context, c journal.Call, replace func(func() (any, error)) error) error {
+	p, err := d.t.pack(ctx, d.at)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if _, _, err := d.ask(ctx, c, resetOp{}, hold.Streams{}); err != nil {
+		return err
+	}
+	return replace(func() (any, error) { return nil, d.t.send(ctx, d.at, p) })
+}
+
 func (d *distant) steady(context.Context) (unlock func(), err error) { return func() {}, nil }
 
 func (o runOp) byFar(ctx context.Context, d *distant, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
@@ -694,12 +719,4 @@ func (o dialOp) byFar(ctx context.Context, d *distant, c journal.Call, streams h
 		return nil, journal.Outcome{}, d.t.because(ctx, began, err)
 	}
 	return struct{}{}, journal.Outcome{}, streams.Conn(conn)
-}
-
-// byFar sends the mounts again once the session is empty.
-func (o resetOp) byFar(ctx context.Context, d *distant, c journal.Call, io hold.Streams) (any, journal.Outcome, error) { //nolint:unparam // as the others
-	if _, _, err := d.ask(ctx, c, o, io); err != nil {
-		return nil, journal.Outcome{}, err
-	}
-	return nil, journal.Outcome{}, d.t.fill(ctx, d.at)
 }

@@ -104,6 +104,23 @@ func (h *held) letGo(context.Context, bool) error { return nil }
 // steady is left to the holder.
 func (h *held) steady(context.Context) (unlock func(), err error) { return func() {}, nil }
 
+// reset also opens the new workspace in this process.
+func (h *held) reset(ctx context.Context, c journal.Call, replace func(func() (any, error)) error) error {
+	if _, _, err := ask(ctx, h.client, c, resetOp{}, hold.Streams{}); err != nil {
+		return err
+	}
+	return replace(func() (any, error) {
+		if err := h.dir.Remake(ctx); err != nil {
+			return nil, err
+		}
+		files, err := newFiles(h.dir, h.opts)
+		if err != nil {
+			return nil, err
+		}
+		return files, nil
+	})
+}
+
 // byHolder reports how a program ended if its caller didn't wait for the answer.
 func (o runOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	answer, out, err := ask(ctx, h.client, c, o, io)
@@ -139,21 +156,6 @@ func (o usageOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.
 		return diskUsage(ctx, h.dir, h.opts), out, nil
 	}
 	return answer, out, err
-}
-
-// byHolder also opens the new workspace in this process.
-func (o resetOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) { //nolint:unparam // as the others
-	if _, _, err := ask(ctx, h.client, c, o, io); err != nil {
-		return nil, journal.Outcome{}, err
-	}
-	if err := h.dir.Remake(ctx); err != nil {
-		return nil, journal.Outcome{}, err
-	}
-	files, err := newFiles(h.dir, h.opts)
-	if err != nil {
-		return nil, journal.Outcome{}, err
-	}
-	return files, journal.Outcome{}, nil
 }
 
 // HoldIdle is the time that a holder stays without a client and without a process that

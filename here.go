@@ -516,8 +516,19 @@ func (h *here) copyMounts(ctx context.Context, dir *overlay.Dir, o *SessionOptio
 	if len(o.Mounts) == 0 {
 		return nil
 	}
+	if err := h.mountInto(ctx, dir, dir.Workspace(), o); err != nil {
+		return err
+	}
+	return keepGiven(ctx, dir, *o)
+}
+
+// mountInto copies the mounts of this machine into a workspace, and sets their places in o.
+func (h *here) mountInto(ctx context.Context, dir *overlay.Dir, workspace *os.Root, o *SessionOptions) error {
+	if len(o.Mounts) == 0 || o.MountsFrom != "" { // a client sends those of another machine again
+		return nil
+	}
 	report, err := hostmount.Copy(ctx, o.Mounts, &hostmount.Options{
-		AllowedRoots: slices.Concat(h.opts.AllowedRoots, o.AllowedRoots), Dest: dir.Workspace(), Staging: dir.Tmp(),
+		AllowedRoots: slices.Concat(h.opts.AllowedRoots, o.AllowedRoots), Dest: workspace, Staging: dir.Tmp(),
 		Owner: dir.State().User, Progress: o.OnMount,
 	})
 	if err != nil {
@@ -530,7 +541,7 @@ func (h *here) copyMounts(ctx context.Context, dir *overlay.Dir, o *SessionOptio
 	if o.OnMounted != nil {
 		o.OnMounted(report)
 	}
-	return keepGiven(ctx, dir, *o)
+	return nil
 }
 
 // takePacked fills a new session with files mounted on another machine. After a reset there are

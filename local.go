@@ -385,13 +385,63 @@ func (l *local) close(ctx context.Context, keep bool) error {
 	return errors.Join(errs...)
 }
 
-// reset empties the session. Steps that can fail without harm come first: until the new workspace
-// exists, an error leaves the session as it was, except for its programs.
-func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
-	if err := l.box.Close(ctx); err != nil {
-		return nil, err
+// reset gives the session a new workspace with its mounts, and no programs. It copies the mounts and
+// keeps a snapshot of the old files before it changes anything; an error up to then changes nothing.
+func (l *local) reset(ctx context.Context, _ journal.Call, replace func(func() (any, error)) error) error {
+	next, err := l.dir.Prepare(ctx)
+	if err != nil {
+		return err
 	}
-	if err := errors.Join(l.dir.Reset(ctx), removeLisp(l.dir)); err != nil {
+	defer next.Discard()
+	opts, early := l.opts, next.Root() != nil
+	if early {
+		err = l.m.mountInto(ctx, l.dir, next.Root(), &opts)
+	}
+	full := tool.KindOf(err) == tool.NoSpace && ctx.Err() == nil // the old files are in the way
+	if err != nil && !full {
+		return err
+	}
+	return replace(func() (any, error) {
+		if err := l.box.Close(ctx); err != nil {
+			return nil, err
+		}
+		kept, unkept := l.snapshots.Create(ctx, &snapshot.CreateOptions{Label: "before reset", Auto: true})
+		if ctx.Err() != nil || full && unkept != nil {
+			return nil, errors.Join(ctx.Err(), unkept)
+		}
+		if full {
+			next.Discard()
+			if next, err = l.dir.Prepare(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if err := next.Place(ctx); err != nil {
+			return nil, err
+		}
+		files, err := l.refurnish(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if full || !early {
+			if err := l.m.mountInto(ctx, l.dir, l.dir.Workspace(), &opts); err != nil {
+				if unkept == nil {
+					_, failed := l.snapshots.Restore(context.WithoutCancel(ctx), kept.ID, nil)
+					err = errors.Join(err, failed)
+				}
+				return files, err
+			}
+		}
+		l.opts.Mounts = opts.Mounts
+		if len(opts.Mounts) == 0 || opts.MountsFrom != "" {
+			return files, nil
+		}
+		return files, keepGiven(ctx, l.dir, opts)
+	})
+}
+
+// refurnish makes the tools again, over a new workspace.
+func (l *local) refurnish(ctx context.Context) (*vfs.FS, error) {
+	if err := removeLisp(l.dir); err != nil {
 		return nil, err
 	}
 	files, err := newFiles(l.dir, l.opts)
@@ -402,7 +452,7 @@ func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
 	if err := l.furnish(files); err != nil {
 		return nil, errors.Join(err, files.Close())
 	}
-	return files, errors.Join(old.close(), l.m.copyMounts(ctx, l.dir, &l.opts))
+	return files, old.close()
 }
 
 // lossText describes the effects of a killed holder.

@@ -513,16 +513,11 @@ func (o usageOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Stream
 	return l.usage(ctx), journal.Outcome{}, nil
 }
 
-// resetOp gives the session an empty workspace and no programs. Its answer is the new workspace for
-// the tools.
+// resetOp gives the session a new workspace and no programs, see [executor].
 type resetOp struct{}
 
 func (o resetOp) event() Event { return Event{Tool: "reset"} }
 
-func (o resetOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
-	files, err := l.reset(ctx)
-	if files == nil {
-		return nil, journal.Outcome{}, err
-	}
-	return files, journal.Outcome{}, err
+func (o resetOp) do(context.Context, *local, journal.Call, hold.Streams) (any, journal.Outcome, error) {
+	return nil, journal.Outcome{}, tool.Errorf(tool.Internal, "a reset replaces other calls and isn't done beside them")
 }

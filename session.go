@@ -80,6 +80,9 @@ type executor interface {
 	// steady keeps the session from being paused until unlock; if it is paused, steady returns an
 	// error.
 	steady(ctx context.Context) (unlock func(), err error)
+	// reset empties the session. It calls replace once, to end the running calls and, while none runs, call
+	// renew, whose answer is the new workspace for the tools. Before that, an error changes nothing.
+	reset(ctx context.Context, c journal.Call, replace func(renew func() (any, error)) error) error
 	// letGo is called before the wait for calls: those of a paused session can't end, so letGo
 	// gives up its sandbox, which stays if keep is set.
 	letGo(ctx context.Context, keep bool) error
@@ -281,8 +284,9 @@ var errClosed = tool.Errorf(tool.Closed, "the session is closed; open another on
 var errReset = tool.Errorf(tool.Closed, "the session was reset during the call")
 
 // Reset empties the session: it ends running calls, programs and interpreters. The next call starts
-// with a new workspace into which the mounts were copied again. Snapshots and the log stay. Reset
-// applies to all handles on the session. After an error it may be called again.
+// with a new workspace into which the mounts were copied again. Snapshots and the log stay, and an
+// automatic snapshot "before reset" has the files that were there. If the mounts can't be copied, the
+// error changes nothing. Reset applies to all handles on the session. After an error it may be called again.
 func (s *Session) Reset(ctx context.Context) error {
 	paused := s.at.awake() // must come first: running calls would be cancelled
 	_, _, err := s.observeAlone(ctx, record{event: resetOp{}.event(), ours: paused != nil}, func(ctx context.Context, c journal.Call) (answer any, out journal.Outcome, err error) {
@@ -298,11 +302,12 @@ func (s *Session) Reset(ctx context.Context) error {
 			return nil, out, err
 		}
 		defer unlock()
-		err = s.generation.Replace(ctx, errReset, func() error {
-			files, _, err := s.exec.do(ctx, c, resetOp{}, hold.Streams{})
-			return errors.Join(err, s.at.renewed(files))
+		return nil, out, s.exec.reset(ctx, c, func(renew func() (any, error)) error {
+			return s.generation.Replace(ctx, errReset, func() error {
+				files, err := renew()
+				return errors.Join(err, s.at.renewed(files))
+			})
 		})
-		return nil, out, err
 	})
 	return err
 }

@@ -236,23 +236,94 @@ func (d *Dir) Reset(ctx context.Context) error {
 	return d.replaceWorkspace(ctx)
 }
 
-// replaceWorkspace creates a workspace under another name and exchanges the two. The record names both meanwhile, so
-// that the session opens after a crash at any point.
+// Next is a new workspace for a session, which keeps its old one until [Next.Place].
+type Next struct {
+	d      *Dir
+	name   string
+	pin    Pin
+	root   *os.Root // nil for a session whose workspace can't be exchanged
+	placed bool
+}
+
+// Prepare creates an empty workspace beside the session's. The caller may fill it before it places it, and calls Discard
+// at the end in any case.
+func (d *Dir) Prepare(ctx context.Context) (*Next, error) {
+	if !d.isCurrent() {
+		return nil, d.Check(ctx)
+	}
+	if d.store.single {
+		return &Next{d: d}, nil
+	}
+	n := &Next{d: d, name: workspaceDir + "." + newID()}
+	var err error
+	if n.pin, err = d.makeWorkspace(n.name, d.State().User); err != nil {
+		return nil, err
+	}
+	if err = d.joinQuota(d.at(n.name)); err == nil {
+		n.root, err = d.files().OpenRoot(d.at(n.name))
+	}
+	if err != nil {
+		n.Discard()
+		return nil, ioError(err, "make the workspace")
+	}
+	return n, nil
+}
+
+// Root returns the new workspace, or nil if it exists only once it is placed.
+func (n *Next) Root() *os.Root { return n.root }
+
+// Place makes it the session's workspace, as [Dir.Reset] does with an empty one.
+func (n *Next) Place(ctx context.Context) error {
+	if !n.d.isCurrent() {
+		return n.d.Check(ctx)
+	}
+	unlock, err := n.d.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if n.d.store.single {
+		return n.d.emptyWorkspace(ctx)
+	}
+	n.placed = true // from here on it may be the session's, also after an error
+	return n.d.place(ctx, n.name, n.pin)
+}
+
+// Discard frees it, and deletes it unless it was placed.
+func (n *Next) Discard() {
+	if n.root != nil {
+		_ = n.root.Close()
+		n.root = nil
+	}
+	if n.name == "" || n.placed {
+		return
+	}
+	_ = n.d.removeOld(context.Background(), n.name) // otherwise the next open of the session deletes it
+	n.name = ""
+}
+
+// replaceWorkspace creates a workspace under another name and exchanges the two.
 func (d *Dir) replaceWorkspace(ctx context.Context) error {
 	if d.store.single {
 		return d.emptyWorkspace(ctx)
 	}
-	next := "workspace." + newID()
+	next := workspaceDir + "." + newID()
 	pin, err := d.makeWorkspace(next, d.State().User)
 	if err != nil {
 		return err
 	}
-	err = d.joinQuota(d.at(next))
-	if err == nil {
-		err = d.Update(ctx, func(s *State) error { s.Next = &pin; return nil })
-	}
-	if err != nil {
+	if err := d.joinQuota(d.at(next)); err != nil {
 		_ = d.dir.Remove(d.at(next))
+		return ioError(err, "make the workspace")
+	}
+	return d.place(ctx, next, pin)
+}
+
+// place exchanges the workspace with a new one. The record names both meanwhile, so that the session opens after a crash
+// at any point.
+func (d *Dir) place(ctx context.Context, next string, pin Pin) error {
+	if err := d.Update(ctx, func(s *State) error { s.Next = &pin; return nil }); err != nil {
+		_ = d.removeOld(ctx, next)
 		return ioError(err, "make the workspace")
 	}
 	d.store.step("reset.recorded")
