@@ -13,10 +13,12 @@ import (
 var advice = map[string]*strings.Replacer{
 	"anthropic": strings.NewReplacer(
 		", or set replace_all", "", "ls shows what does", "view a directory to see what does",
-		"write it in parts with mode append", "write the rest with insert",
+		"write it in parts with mode append", "write the rest with insert", "read it with encoding base64", "use a program",
+		"use base64 with offset and limit, grep, or a program", "use a program",
 	),
 	"openai": strings.NewReplacer(
 		"ls shows what does", "the shell can list what does", "write it in parts with mode append", "add the rest with another patch",
+		"read it with encoding base64", "change it with a program",
 	),
 	"deepagents": strings.NewReplacer(
 		"use mode overwrite or append, or edit_file", "change it with edit_file", "write it in parts with mode append", "add the rest with edit_file",

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -9,9 +10,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
+// byteOrderMark may begin a file, before its first line.
+const byteOrderMark = "\ufeff"
+
 // update applies a file's chunks in order.
 func (f filePatch) update(whole string) (change, error) {
-	c := change{path: f.path, old: splitLines(whole)}
+	text, marked := strings.CutPrefix(whole, byteOrderMark)
+	c := change{path: f.path, old: splitLines(text), marked: marked}
 	plain := make([]string, len(c.old))
 	for i, line := range c.old {
 		plain[i] = strings.TrimSuffix(line, "\n")
@@ -19,7 +24,7 @@ func (f filePatch) update(whole string) (change, error) {
 	var now strings.Builder
 	at := 0 // earlier lines are final
 	for i, part := range f.chunks {
-		from, err := part.find(plain, at)
+		from, part, err := part.find(plain, at)
 		if err != nil {
 			return c, notFound(f.path, i, err)
 		}
@@ -42,46 +47,100 @@ func notFound(path string, i int, err error) error {
 	return tool.Errorf(tool.NoMatch, "%s: chunk %d: %s; read the file again and give its exact lines", path, i+1, err).In("input")
 }
 
-// find returns the line at which the chunk's old lines begin, at or after from.
-func (c chunk) find(lines []string, from int) (int, error) {
+// lineNumbers matches a header as in a unified diff, which is no line of the file.
+var lineNumbers = regexp.MustCompile(`^-\d+(,\d+)? \+\d+(,\d+)?( @@.*)?$`)
+
+// find returns the line at which the chunk's old lines begin, at or after from, and the chunk as it fits there: blank
+// lines at its start and end may be missing in the file.
+func (c chunk) find(lines []string, from int) (int, chunk, error) {
 	for _, header := range c.headers {
 		at := seek(lines, []string{header}, from, false)
+		if at < 0 && lineNumbers.MatchString(header) {
+			continue
+		}
 		if at < 0 {
-			return 0, fmt.Errorf("the line %q is not in the rest of the file", clip.Words(header))
+			return 0, c, fmt.Errorf("the line %q is not in the rest of the file", clip.Words(header))
 		}
 		from = at + 1
 	}
-	old := c.old()
-	if len(old) == 0 {
-		if len(c.headers) == 0 {
-			return len(lines), nil
+	switch {
+	case len(c.old()) == 0 && len(c.headers) == 0:
+		return len(lines), c, nil
+	case len(c.old()) == 0:
+		return from, c, nil
+	}
+	for _, begin := range []chunk{c, c.withoutBlankStart()} {
+		for fit, ok := begin, true; ok && len(fit.old()) > 0; fit, ok = fit.withoutBlankEnd() {
+			at := seek(lines, fit.old(), from, c.atEnd)
+			if at < 0 && from > 0 && len(c.headers) > 0 { // the header may be among the old lines
+				at = seek(lines, fit.old(), from-1, c.atEnd)
+			}
+			if at >= 0 {
+				return at, fit, nil
+			}
 		}
-		return from, nil
 	}
-	at := seek(lines, old, from, c.atEnd)
-	if at < 0 && len(c.headers) > 0 { // the header may be among the old lines
-		at = seek(lines, old, from-1, c.atEnd)
-	}
-	if at < 0 {
-		return 0, fmt.Errorf("its old lines, of which the first is %q, are not in the rest of the file", clip.Words(old[0]))
-	}
-	return at, nil
+	return 0, c, fmt.Errorf("its old lines, of which the first is %q, are not in the rest of the file", clip.Words(c.old()[0]))
 }
 
+// withoutBlankStart returns the chunk without the blank context lines at its start.
+func (c chunk) withoutBlankStart() chunk {
+	for len(c.lines) > 0 && c.lines[0].kind == ' ' && strings.TrimSpace(c.lines[0].text) == "" {
+		c.lines = c.lines[1:]
+	}
+	return c
+}
+
+// withoutBlankEnd returns the chunk without the blank line at the end of its old lines, and of its new ones.
+func (c chunk) withoutBlankEnd() (chunk, bool) {
+	lines := slices.Clone(c.lines)
+	for i, l := range slices.Backward(lines) {
+		if l.kind == '+' {
+			continue
+		}
+		if strings.TrimSpace(l.text) != "" {
+			return c, false
+		}
+		last := lines[len(lines)-1]
+		lines = slices.Delete(lines, i, i+1)
+		if l.kind == '-' && last.kind == '+' && strings.TrimSpace(last.text) == "" {
+			lines = lines[:len(lines)-1]
+		}
+		c.lines = lines
+		return c, true
+	}
+	return c, false
+}
+
+// typographic has the characters that models write in ASCII: dashes, quotes, blanks.
+var typographic = func() *strings.Replacer {
+	var pairs []string
+	for to, from := range map[string]string{"-": "‐‑‒–—―−", "'": "‘’‚‛", `"`: "“”„‟", " ": "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"} {
+		for _, r := range from {
+			pairs = append(pairs, string(r), to)
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}()
+
 // seek looks for lines among others: exactly, then ignoring trailing blanks, then ignoring leading
-// and trailing blanks.
+// and trailing blanks, then with ASCII for typographic characters too. With atEnd, the last lines have precedence.
 func seek(lines, want []string, from int, atEnd bool) int {
 	for _, norm := range []func(string) string{
 		func(s string) string { return s },
 		func(s string) string { return strings.TrimRight(s, " \t\r") },
 		strings.TrimSpace,
+		func(s string) string { return strings.TrimSpace(typographic.Replace(s)) },
 	} {
 		first, last := from, len(lines)-len(want)
-		if atEnd {
-			first = max(first, last)
+		fits := func(at int) bool {
+			return slices.EqualFunc(lines[at:at+len(want)], want, func(a, b string) bool { return norm(a) == norm(b) })
+		}
+		if atEnd && last >= first && fits(last) {
+			return last
 		}
 		for at := first; at <= last; at++ {
-			if slices.EqualFunc(lines[at:at+len(want)], want, func(a, b string) bool { return norm(a) == norm(b) }) {
+			if fits(at) {
 				return at
 			}
 		}

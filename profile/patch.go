@@ -2,6 +2,8 @@ package profile
 
 import (
 	"context"
+	"crypto/rand"
+	"path"
 	"slices"
 	"strings"
 
@@ -42,32 +44,31 @@ func (p *patcher) tool() tool.Tool {
 		Name: "apply_patch", Title: "Apply a patch", Destructive: true,
 		Description: "Add, update, move and delete files by a patch in the V4A format:\n" +
 			"*** Begin Patch\n*** Update File: dir/a.py\n@@ def f():\n unchanged line\n-old line\n+new line\n*** Add File: b.txt\n+its line\n*** Delete File: c.txt\n*** End Patch\n" +
-			"If a part doesn't fit, nothing is changed.",
+			"*** Move to: PATH after an update's first line moves the file. If a part doesn't fit, nothing is changed; a file is not added or moved to a path that exists.",
 	}, func(ctx context.Context, to Caller, params patchParams) (patchResult, error) {
 		return (&patcher{to}).call(ctx, params)
 	})
 }
 
 func (p *patcher) call(ctx context.Context, params patchParams) (patchResult, error) {
-	files, err := parsePatch(params.Input)
+	plan, err := p.planned(ctx, params.Input, false)
 	if err != nil {
-		return patchResult{}, err
-	}
-	var edits, removals []step
-	out := patchResult{}
-	for _, f := range files {
-		e, r, err := p.plan(ctx, f)
-		if err != nil {
-			return patchResult{}, renamed(err, map[string]string{"file_path": "input"})
+		tolerant, again := p.planned(ctx, params.Input, true)
+		if again != nil {
+			return patchResult{}, err
 		}
-		edits, removals = append(edits, e...), append(removals, r...)
-		done := patchedFile{Path: f.path, Action: f.action, MovedTo: f.moveTo}
-		if f.moveTo != "" {
-			done.Action = "move"
-		}
-		out.Files = append(out.Files, done)
+		plan = tolerant
 	}
-	return out, runAll(ctx, slices.Concat(edits, removals)) // removals come last: they can't be undone
+	return plan.result, asInput(runAll(ctx, slices.Concat(plan.edits, plan.last)))
+}
+
+// asInput makes the patch the field of an error, since the paths are in it.
+func asInput(err error) error {
+	e := tool.AsError(err)
+	if e == nil || e.Field == "" {
+		return err
+	}
+	return tool.Errorf(e.Kind, "%s", e.Message).In("input").Because(err)
 }
 
 // step is one change of a file and its undoing.
@@ -90,68 +91,185 @@ func runAll(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// plan reads the files for a part of the patch, and changes nothing.
-func (p *patcher) plan(ctx context.Context, f filePatch) (edits, removals []step, err error) {
-	switch f.action {
-	case "add":
-		content := ""
-		if len(f.lines) > 0 {
-			content = strings.Join(f.lines, "\n") + "\n"
-		}
-		s, err := p.create(ctx, f.path, content)
-		return []step{s}, nil, err
-	case "delete":
-		_, err := ask[page](ctx, p.to, "read_file", args{"file_path": f.path, "encoding": "base64", "limit": 1})
-		return nil, []step{p.remove(f.path)}, err
-	}
-	whole, err := readWhole(ctx, p.to, f.path)
+// plan holds the steps of a patch. Making it follows the files through the parts of the patch, and changes nothing.
+type plan struct {
+	to     Caller
+	files  map[string]*patchedState // by their path without its forms
+	edits  []step
+	last   []step // removals, which can't be undone, and what must follow them
+	result patchResult
+}
+
+// patchedState is a file between two parts of a patch.
+type patchedState struct {
+	gone bool
+	late bool    // a file was removed at its path before: its steps come last
+	text *string // its content, if that is known
+	from string  // its path on disk before the patch; "" if the patch adds it
+}
+
+func (p *patcher) planned(ctx context.Context, input string, padded bool) (*plan, error) {
+	files, err := parsePatch(input, padded)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	c, err := f.update(whole)
-	if err != nil || f.moveTo == "" {
-		return []step{p.edit(c)}, nil, err
-	}
-	s, err := p.create(ctx, f.moveTo, c.whole())
-	return []step{s}, []step{p.remove(f.path)}, err
-}
-
-// maxWriteFile is write_file's maximum, in characters.
-const maxWriteFile = 48_000
-
-// create creates a new file, in parts if it is long.
-func (p *patcher) create(ctx context.Context, path, content string) (step, error) {
-	_, err := ask[page](ctx, p.to, "read_file", args{"file_path": path, "encoding": "base64", "limit": 1})
-	switch {
-	case err == nil:
-		return step{}, tool.Errorf(tool.Exists, "%s is there already; update it, or delete it first", path).In("input")
-	case tool.KindOf(err) != tool.NotFound:
-		return step{}, err
-	}
-	return step{do: func(ctx context.Context) error { return p.write(ctx, path, content) }, undo: p.remove(path).do}, nil
-}
-
-func (p *patcher) write(ctx context.Context, path, content string) error {
-	mode := "create"
-	for part := range slices.Chunk([]rune(content), maxWriteFile) {
-		if err := do(ctx, p.to, "write_file", args{"file_path": path, "content": string(part), "mode": mode}); err != nil {
-			return err
+	out := &plan{to: p.to, files: map[string]*patchedState{}}
+	for _, f := range files {
+		if err := out.add(ctx, f); err != nil {
+			return nil, asInput(err)
 		}
-		mode = "append"
 	}
-	if content == "" {
-		return do(ctx, p.to, "write_file", args{"file_path": path, "content": ""})
+	return out, nil
+}
+
+func (p *plan) add(ctx context.Context, f filePatch) error {
+	done := patchedFile{Path: f.path, Action: f.action}
+	var err error
+	switch {
+	case f.action == "add":
+		err = p.create(ctx, f)
+	case f.action == "delete":
+		err = p.remove(ctx, f.path)
+	case f.moveTo != "" && plainPath(f.moveTo) != plainPath(f.path):
+		done.Action, done.MovedTo = "move", f.moveTo
+		if err = p.update(ctx, f); err == nil {
+			err = p.move(ctx, f.path, f.moveTo)
+		}
+	default:
+		err = p.update(ctx, f)
 	}
+	p.result.Files = append(p.result.Files, done)
+	return err
+}
+
+// plainPath returns one form of a path for all of its forms.
+func plainPath(path string) string {
+	path = strings.TrimPrefix(strings.TrimLeft(path, "/"), "workspace/")
+	return strings.Join(strings.FieldsFunc(path, func(r rune) bool { return r == '/' }), "/")
+}
+
+// state returns the state of a file, which need not exist.
+func (p *plan) state(ctx context.Context, path string) (*patchedState, error) {
+	key := plainPath(path)
+	if s := p.files[key]; s != nil {
+		return s, nil
+	}
+	s := &patchedState{from: path}
+	_, err := ask[page](ctx, p.to, "read_file", args{"file_path": path, "encoding": "base64", "limit": 1})
+	switch tool.KindOf(err) {
+	case "":
+	case tool.NotFound:
+		s.gone = true
+	case tool.Escape, tool.Permission, tool.NotRegular: // it can be removed and moved
+	default:
+		return nil, err
+	}
+	p.files[key] = s
+	return s, nil
+}
+
+// existing returns the state of a file that exists.
+func (p *plan) existing(ctx context.Context, path string) (*patchedState, error) {
+	s, err := p.state(ctx, path)
+	if err == nil && s.gone {
+		err = tool.Errorf(tool.NotFound, "%s does not exist; the shell can list what does", path).In("input")
+	}
+	return s, err
+}
+
+// vacant returns the state of a path where nothing is.
+func (p *plan) vacant(ctx context.Context, path string) (*patchedState, error) {
+	s, err := p.state(ctx, path)
+	if err == nil && !s.gone {
+		err = tool.Errorf(tool.Exists, "%s exists already; update it, or delete it first", path).In("input")
+	}
+	return s, err
+}
+
+func (p *plan) then(s *patchedState, next step) {
+	if s.late {
+		p.last = append(p.last, next)
+		return
+	}
+	p.edits = append(p.edits, next)
+}
+
+func (p *plan) create(ctx context.Context, f filePatch) error {
+	s, err := p.vacant(ctx, f.path)
+	if err != nil {
+		return err
+	}
+	text := ""
+	if len(f.lines) > 0 {
+		text = strings.Join(f.lines, "\n") + "\n"
+	}
+	at := f.path
+	if s.late { // the old file is removed once the new one is written
+		at = path.Join(path.Dir(f.path), ".apply_patch-"+rand.Text())
+		p.last = append(p.last, step{do: p.renaming(at, f.path)})
+	}
+	*s = patchedState{text: &text, late: s.late}
+	p.edits = append(p.edits, step{
+		do:   func(ctx context.Context) error { return writeParts(ctx, p.to, at, text, "create") }, // with later updates
+		undo: func(ctx context.Context) error { return do(ctx, p.to, "rm", args{"path": at}) },
+	})
 	return nil
 }
 
-func (p *patcher) edit(c change) step {
-	return step{
-		do:   func(ctx context.Context) error { return c.apply(ctx, p.to) },
-		undo: func(ctx context.Context) error { return c.reverse().apply(ctx, p.to) },
-	}
+func (p *plan) renaming(from, to string) func(context.Context) error {
+	return func(ctx context.Context) error { return do(ctx, p.to, "move_file", args{"path": from, "to": to}) }
 }
 
-func (p *patcher) remove(path string) step {
-	return step{do: func(ctx context.Context) error { return do(ctx, p.to, "rm", args{"path": path}) }}
+func (p *plan) remove(ctx context.Context, file string) error {
+	s, err := p.existing(ctx, file)
+	if err != nil {
+		return err
+	}
+	*s = patchedState{gone: true, late: true}
+	p.last = append(p.last, step{do: func(ctx context.Context) error { return do(ctx, p.to, "rm", args{"path": file}) }})
+	return nil
+}
+
+func (p *plan) move(ctx context.Context, from, to string) error {
+	s, err := p.existing(ctx, from)
+	if err != nil {
+		return err
+	}
+	target, err := p.vacant(ctx, to)
+	if err != nil {
+		return err
+	}
+	late := s.late || target.late
+	*target = patchedState{text: s.text, from: s.from, late: late}
+	*s = patchedState{gone: true, late: late}
+	p.then(target, step{do: p.renaming(from, to), undo: p.renaming(to, from)})
+	return nil
+}
+
+// update changes the text of a file, if the part has chunks.
+func (p *plan) update(ctx context.Context, f filePatch) error {
+	s, err := p.existing(ctx, f.path)
+	if err != nil || len(f.chunks) == 0 {
+		return err
+	}
+	if s.text == nil {
+		whole, err := readWhole(ctx, p.to, s.from)
+		if err != nil {
+			return err
+		}
+		s.text = &whole
+	}
+	c, err := f.update(*s.text)
+	if err != nil {
+		return err
+	}
+	*s.text = c.whole()
+	if s.from == "" {
+		return nil
+	}
+	p.then(s, step{
+		do:   func(ctx context.Context) error { return c.apply(ctx, p.to) },
+		undo: func(ctx context.Context) error { return c.reverse().apply(ctx, p.to) },
+	})
+	return nil
 }

@@ -155,14 +155,23 @@ func do(ctx context.Context, to Caller, name string, arguments args) error {
 	return err
 }
 
-// renamed changes an error's field to the parameter's name in the foreign contract.
+// renamed changes the names of parameters in an error to those of the foreign contract.
 func renamed(err error, names map[string]string) error {
 	e := tool.AsError(err)
 	if e == nil {
 		return nil
 	}
-	if name, ok := names[e.Field]; ok {
-		return tool.Errorf(e.Kind, "%s", strings.ReplaceAll(e.Message, e.Field, name)).In(name).Because(err)
+	field, message := e.Field, e.Message
+	for own, name := range names {
+		if own == e.Field {
+			field = name
+		}
+		if own == e.Field || strings.Contains(own, "_") { // other parameters may be words
+			message = strings.ReplaceAll(message, own, name)
+		}
 	}
-	return err
+	if field == e.Field && message == e.Message {
+		return err
+	}
+	return tool.Errorf(e.Kind, "%s", message).In(field).Because(err)
 }

@@ -3,7 +3,9 @@ package profile_test
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -79,6 +81,28 @@ func TestPatches(t *testing.T) {
 		{"carriage returns stay", "a\r\nb\r\nc\r\n", "@@\n a\n-b\n+B", "a\r\nB\r\nc\r\n"},
 		{"a line that stands often", strings.Repeat("x\n", 50) + "y\n" + strings.Repeat("x\n", 50), "@@\n y\n-x\n+z", strings.Repeat("x\n", 50) + "y\nz\n" + strings.Repeat("x\n", 49)},
 		{"a blank line of the context", "a\n\nb\n", "@@\n a\n\n-b\n+B", "a\n\nB\n"},
+		{"a blank line after the file's header", abc, "\n@@\n a\n-b\n+B", "a\nB\nc\n"},
+		{"a blank line after @@", abc, "@@\n\n a\n-b\n+B", "a\nB\nc\n"},
+		{"a blank line at a chunk's end", abc, "@@\n a\n-b\n+B\n\n@@\n-c\n+C\n", "a\nB\nC\n"},
+		{"blank lines at the end, one of which is there", "a\nb\n\nc\n", "@@\n-b\n+B\n\n\n", "a\nB\n\nc\n"},
+		{"the blank line that a final newline looks like", "a\nb\n", "@@\n-b\n-\n+c\n+", "a\nc\n"},
+		{"blank lines with blanks in them", abc, "  \n@@\n a\n-b\n+B\n   \n", "a\nB\nc\n"},
+		{"typographic quotes", "say “hi” ‘there’\nb\n", "@@\n say \"hi\" 'there'\n-b\n+B", "say “hi” ‘there’\nB\n"},
+		{"typographic dashes and blanks", "a\u00a0–\u2003b — c\nb\n", "@@\n a - b - c\n-b\n+B", "a\u00a0–\u2003b — c\nB\n"},
+		{"typographic signs in the removed line", "it’s\n", "@@\n-it's\n+it is", "it is\n"},
+		{"typographic signs in the header", "def “x”:\n a\ndef y:\n a\n", "@@ def \"x\":\n- a\n+ b", "def “x”:\n b\ndef y:\n a\n"},
+		{"typographic signs in the patch", "it's\n", "@@\n-it’s\n+it is", "it is\n"},
+		{"the exact line before a similar one", "“x”\n\"x\"\n", "@@\n-\"x\"\n+y", "“x”\ny\n"},
+		{"a byte order mark", "\ufeffa\nb\n", "@@\n-a\n+A\n b", "\ufeffA\nb\n"},
+		{"a byte order mark before the context", "\ufeffa\nb\n", "@@\n a\n-b\n+B", "\ufeffa\nB\n"},
+		{"a byte order mark and nothing else", "\ufeff", "@@\n+a", "\ufeffa\n"},
+		{"a header with a blank in front", abc, " @@ a\n-b\n+B", "a\nB\nc\n"},
+		{"a context line that looks like a header", "@@ a\nb\n", "@@\n @@ a\n-b\n+B", "@@ a\nB\n"},
+		{"a context line that looks like a file's header", "*** Delete File: f\nb\n", "@@\n *** Delete File: f\n-b\n+B", "*** Delete File: f\nB\n"},
+		{"line numbers of a unified diff", abc, "@@ -1,3 +1,3 @@ x\n a\n-b\n+B", "a\nB\nc\n"},
+		{"an end of file that is not there", "x\ny\n", "@@\n-x\n+z\n*** End of File", "z\ny\n"},
+		{"an end of file with a blank in front", "x\nx\n", "@@\n-x\n+z\n *** End of File ", "x\nz\n"},
+		{"a long file", strings.Repeat("é\n", 60_000), "@@\n-é\n+" + strings.Repeat("e", 50_000), strings.Repeat("e", 50_000) + "\n" + strings.Repeat("é\n", 59_999)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			set, root := newSet(t, "openai")
@@ -96,7 +120,13 @@ func TestAPatchThatDoesNotFitChangesNothing(t *testing.T) {
 		"a file that is there":     {"*** Update File: f", "@@", "-a", "+b", "*** Add File: g", "+x"},
 		"a deletion of nothing":    {"*** Update File: f", "@@", "-a", "+b", "*** Delete File: none"},
 		"an escape":                {"*** Add File: new", "+x", "*** Delete File: ../x"},
-		"the same file twice":      {"*** Update File: f", "@@", "-a", "+b", "*** Delete File: f"},
+		"a file that was deleted":  {"*** Delete File: f", "*** Update File: f", "@@", "-a", "+b"},
+		"a file that was added":    {"*** Add File: new", "+a", "*** Add File: new", "+b"},
+		"a file that was moved":    {"*** Update File: f", "*** Move to: new", "*** Update File: f", "@@", "-a", "+b"},
+		"a move onto a new file":   {"*** Add File: new", "+a", "*** Update File: f", "*** Move to: /workspace/new"},
+		"a directory":              {"*** Update File: f", "@@", "-a", "+b", "*** Delete File: dir"},
+		"a move of a directory":    {"*** Update File: dir", "*** Move to: new"},
+		"a text among the lines":   {"*** Add File: new", "+x", "", "text"},
 		"the same in other words":  {"*** Update File: f", "@@", "-a", "+b", "*** Update File: /workspace/f", "@@", "-a", "+c"},
 		"a move onto a file":       {"*** Update File: f", "*** Move to: g", "@@", "-a", "+b"},
 		"no operation":             {"hello"},
@@ -110,6 +140,7 @@ func TestAPatchThatDoesNotFitChangesNothing(t *testing.T) {
 			set, root := newSet(t, "openai")
 			put(t, root, "f", "a\nb")
 			put(t, root, "g", "g\n")
+			require.NoError(t, root.Mkdir("dir", 0o755))
 			require.Error(t, patch(t, set, lines...))
 			assert.Equal(t, "a\nb", get(t, root, "f"))
 			assert.Equal(t, "g\n", get(t, root, "g"))
@@ -130,6 +161,203 @@ func TestPatchesAddMoveAndDelete(t *testing.T) {
 	for _, name := range []string{"old", "gone"} {
 		_, err := root.Stat(name)
 		assert.ErrorIs(t, err, os.ErrNotExist)
+	}
+}
+
+func TestPatchesAreTolerant(t *testing.T) {
+	for _, c := range []struct{ name, patch string }{
+		{"blank lines between the parts", "*** Begin Patch\n\n*** Add File: new\n+n\n\n\n*** Update File: f\n@@\n-a\n+b\n\n*** Delete File: gone\n\n*** End Patch"},
+		{"headers with blanks in front", "  *** Begin Patch\n *** Add File: new \n+n\n  *** Update File: f\n@@\n-a\n+b\n *** Delete File: gone\n *** End Patch  "},
+		{"an environment", "*** Begin Patch\n*** Environment ID: remote-1\n*** Add File: new\n+n\n*** Update File: f\n@@\n-a\n+b\n*** Delete File: gone\n*** End Patch"},
+		{"a here-document", "<<'EOF'\n*** Begin Patch\n*** Add File: new\n+n\n*** Update File: f\n@@\n-a\n+b\n*** Delete File: gone\n*** End Patch\nEOF\n"},
+		{"a command", "apply_patch <<PATCH\n*** Begin Patch\n*** Add File: new\n+n\n*** Update File: f\n@@\n-a\n+b\n*** Delete File: gone\n*** End Patch\nPATCH"},
+		{"carriage returns", "*** Begin Patch\r\n*** Add File: new\r\n+n\r\n*** Update File: f\r\n@@\r\n-a\r\n+b\r\n*** Delete File: gone\r\n*** End Patch\r\n"},
+		{"a byte order mark", "\ufeff*** Begin Patch\n*** Add File: new\n+n\n*** Update File: f\n@@\n-a\n+b\n*** Delete File: gone\n*** End Patch"},
+		{"paths from here", "*** Begin Patch\n*** Add File: ./new\n+n\n*** Update File: /workspace/f\n@@\n-a\n+b\n*** Delete File: .//gone\n*** End Patch"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set, root := newSet(t, "openai")
+			put(t, root, "f", "a\n")
+			put(t, root, "gone", "")
+			_, err := call(t, set, "apply_patch", map[string]any{"input": c.patch})
+			require.NoError(t, err)
+			assert.Equal(t, "n\n", get(t, root, "new"))
+			assert.Equal(t, "b\n", get(t, root, "f"))
+			_, err = root.Stat("gone")
+			assert.ErrorIs(t, err, os.ErrNotExist)
+		})
+	}
+	set, root := newSet(t, "openai")
+	require.NoError(t, patch(t, set, "*** Add File: new", "+a", "", "+b", ""))
+	assert.Equal(t, "a\n\nb\n", get(t, root, "new"), "a line that lost its plus")
+}
+
+func TestPartsOfOneFileAreMadeInOrder(t *testing.T) {
+	for _, c := range []struct{ name, patch, files string }{
+		{"deleted and added", "*** Delete File: f\n*** Add File: f\n+new", "f=new\n"},
+		{"deleted, added and updated", "*** Delete File: f\n*** Add File: f\n+x\n+y\n*** Update File: f\n@@\n-x\n+z", "f=z\ny\n"},
+		{"deleted, added and moved", "*** Delete File: f\n*** Add File: f\n+x\n*** Update File: f\n*** Move to: d/g", "d/g=x\n"},
+		{"updated twice", "*** Update File: f\n@@\n-a\n+b\n*** Update File: f\n@@\n-b\n+c", "f=c\n"},
+		{"updated twice, in two forms of its path", "*** Update File: f\n@@\n-a\n+b\n*** Update File: /workspace//f\n@@\n+d", "f=b\nd\n"},
+		{"added and updated", "*** Add File: n\n+x\n*** Update File: n\n@@\n-x\n+y", "f=a\nn=y\n"},
+		{"added, updated and moved", "*** Add File: n\n+x\n*** Update File: n\n*** Move to: m\n@@\n-x\n+y", "f=a\nm=y\n"},
+		{"updated and deleted", "*** Update File: f\n@@\n-a\n+b\n*** Delete File: f", ""},
+		{"added and deleted", "*** Add File: n\n+x\n*** Delete File: n", "f=a\n"},
+		{"moved and updated", "*** Update File: f\n*** Move to: g\n*** Update File: g\n@@\n-a\n+b", "g=b\n"},
+		{"updated and moved", "*** Update File: f\n@@\n-a\n+b\n*** Update File: f\n*** Move to: g\n@@\n-b\n+c", "g=c\n"},
+		{"moved away and added", "*** Update File: f\n*** Move to: g\n*** Add File: f\n+new", "f=new\ng=a\n"},
+		{"moved there and back", "*** Update File: f\n*** Move to: g\n*** Update File: g\n*** Move to: f", "f=a\n"},
+		{"moved onto a deleted file", "*** Add File: n\n+x\n*** Delete File: f\n*** Update File: n\n*** Move to: f", "f=x\n"},
+		{"moved onto itself", "*** Update File: f\n*** Move to: ./f\n@@\n-a\n+b", "f=b\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set, root := newSet(t, "openai")
+			put(t, root, "f", "a\n")
+			require.NoError(t, patch(t, set, c.patch))
+			var got []string
+			require.NoError(t, fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+				if err == nil && !d.IsDir() {
+					got = append(got, path+"="+get(t, root, path))
+				}
+				return err
+			}))
+			assert.Equal(t, c.files, strings.Join(got, ""))
+		})
+	}
+}
+
+func TestMovesKeepWhatTheFileIs(t *testing.T) {
+	set, root := newSet(t, "openai")
+	require.NoError(t, root.WriteFile("run.sh", []byte("a\n"), 0o755))
+	require.NoError(t, root.WriteFile("data", []byte("\xff\x00"), 0o755))
+	require.NoError(t, root.Symlink("run.sh", "link"))
+	require.NoError(t, root.Symlink("/etc/passwd", "out"))
+	require.NoError(t, patch(t, set, "*** Update File: run.sh", "*** Move to: bin/run", "@@", "-a", "+b", "*** Update File: data", "*** Move to: bin/data",
+		"*** Update File: link", "*** Move to: bin/link", "*** Update File: out", "*** Move to: bin/out"))
+	assert.Equal(t, "b\n", get(t, root, "bin/run"))
+	assert.Equal(t, "\xff\x00", get(t, root, "bin/data"))
+	for _, name := range []string{"bin/run", "bin/data"} {
+		info, err := root.Stat(name)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o755), info.Mode(), name)
+	}
+	for name, want := range map[string]string{"bin/link": "run.sh", "bin/out": "/etc/passwd"} {
+		text, err := root.Readlink(name)
+		require.NoError(t, err)
+		assert.Equal(t, want, text)
+	}
+	require.NoError(t, patch(t, set, "*** Delete File: bin/out", "*** Delete File: bin/data"))
+}
+
+// If a step fails, the earlier ones are undone.
+func TestAPatchThatFailsInTheMiddleIsUndone(t *testing.T) {
+	for _, fails := range []string{"edit_file", "write_file", "move_file"} {
+		root, tmp := open(t), open(t)
+		files, err := vfs.New(&vfs.Options{Root: root, Tmp: tmp})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = files.Close() })
+		base := tool.NewSet(files.Tools()...)
+		calls := 0
+		set, err := profile.New("openai", base, profile.CallerFunc(func(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
+			if name == fails {
+				if calls++; calls == 2 {
+					return nil, tool.Errorf(tool.NoSpace, "the disk is full")
+				}
+			}
+			return base.Call(ctx, name, raw)
+		}))
+		require.NoError(t, err)
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			put(t, root, name, name+"\n")
+		}
+		err = patch(t, set, "*** Update File: a", "@@", "-a", "+x", "*** Update File: b", "*** Move to: moved", "@@", "-b", "+x", "*** Add File: new", "+x", "*** Add File: other", "+x",
+			"*** Update File: c", "*** Move to: too", "*** Delete File: d", "*** Delete File: e", "*** Add File: e", "+x")
+		assert.Equal(t, tool.NoSpace, tool.KindOf(err), fails)
+		entries, err := fs.ReadDir(root.FS(), ".")
+		require.NoError(t, err)
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+			assert.Equal(t, e.Name()+"\n", get(t, root, e.Name()), fails)
+		}
+		assert.Equal(t, []string{"a", "b", "c", "d", "e"}, names, fails)
+	}
+}
+
+// Messages of wisbox's own tools name parameters and tools that a profile may not have.
+func TestErrorsNameOnlyWhatTheProfileHas(t *testing.T) {
+	for name, calls := range map[string][]struct {
+		tool string
+		args map[string]any
+	}{
+		"openai": {
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: binary\n@@\n-a\n+b\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: none\n@@\n-a\n+b\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: huge\n@@\n-a\n+b\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: longline\n@@\n-a\n+b\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Add File: f\n+b\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Add File: dir\n+b\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Add File: dangling\n+b\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Add File: a/../b\n+b\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Delete File: dir\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: f\n*** Move to: binary\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: f\n*** Move to: f/x\n*** End Patch"}},
+			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: f\n*** Move to: out/x\n*** End Patch"}},
+		},
+		"anthropic": {
+			{"str_replace_based_edit_tool", map[string]any{"command": "view", "path": "binary"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "view", "path": "none"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "view", "path": "out"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "create", "path": "dir", "file_text": "x"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "create", "path": "dangling", "file_text": "x"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "create", "path": "long", "file_text": strings.Repeat("x", 50_000)}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "str_replace", "path": "binary", "old_str": "a", "new_str": "b"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "str_replace", "path": "f", "old_str": "zz", "new_str": "b"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "str_replace", "path": "f", "old_str": "a", "new_str": "a"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "str_replace", "path": "f", "old_str": "", "new_str": "a"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "str_replace", "path": "twice", "old_str": "a", "new_str": "b"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "str_replace", "path": "f", "old_str": strings.Repeat("x", 50_000), "new_str": "b"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "insert", "path": "binary", "insert_line": 0, "insert_text": "b"}},
+			{"str_replace_based_edit_tool", map[string]any{"command": "insert", "path": "longline", "insert_line": 0, "insert_text": "b"}},
+		},
+		"deepagents": {
+			{"write_file", map[string]any{"file_path": "f", "content": "x"}}, {"write_file", map[string]any{"file_path": "dir", "content": "x"}},
+			{"write_file", map[string]any{"file_path": "new", "content": strings.Repeat("x", 50_000)}}, {"edit_file", map[string]any{"file_path": "binary", "old_string": "a", "new_string": "b"}},
+		},
+	} {
+		set, root := newSet(t, name)
+		put(t, root, "f", "a\n")
+		put(t, root, "twice", "a\na\n")
+		put(t, root, "binary", "\xff\x00")
+		put(t, root, "longline", strings.Repeat("x", 300<<10))
+		put(t, root, "huge", strings.Repeat(strings.Repeat("x", 127)+"\n", 9<<13))
+		require.NoError(t, root.Mkdir("dir", 0o755))
+		require.NoError(t, root.Symlink("none", "dangling"))
+		require.NoError(t, root.Symlink("/etc", "out"))
+		known := map[string]bool{}
+		for _, listed := range set.Tools() {
+			known[listed.Name] = true
+			for parameter := range listed.Input.Properties {
+				known[parameter] = true
+			}
+		}
+		for _, c := range calls {
+			_, err := call(t, set, c.tool, c.args)
+			var e *tool.Error
+			if !assert.ErrorAs(t, err, &e, "%s %.100v", name, c.args) {
+				continue
+			}
+			if e.Field != "" {
+				assert.True(t, known[e.Field], "%s: the field of %s", name, e)
+			}
+			for _, word := range regexp.MustCompile(`[a-z_0-9]+`).FindAllString(e.Message, -1) {
+				switch word {
+				case "read_file", "write_file", "edit_file", "move_file", "shell_execute", "ls", "rm", "grep", "glob", "file_path", "old_string", "new_string", "replace_all", "content", "mode", "encoding",
+					"base64", "offset", "limit", "allow_missing", "append", "overwrite":
+					assert.True(t, known[word], "%s has no %s: %s", name, word, e)
+				}
+			}
+		}
 	}
 }
 

@@ -10,33 +10,32 @@ import (
 // Set is an ordered collection of tools with distinct names. It never changes, so it may be
 // used from many goroutines at once.
 type Set struct {
-	tools  []Tool
-	byName map[string]int
+	tools  []Tool // without the hidden ones
+	byName map[string]Tool
 }
 
 // NewSet returns a set of tools. It panics if two have the same name.
 func NewSet(tools ...Tool) *Set {
-	s := &Set{byName: make(map[string]int, len(tools))}
+	s := &Set{byName: make(map[string]Tool, len(tools))}
 	for _, t := range tools {
 		if _, twice := s.byName[t.Name]; twice {
 			panic(fmt.Sprintf("tool: two tools are named %q", t.Name))
 		}
-		s.byName[t.Name] = len(s.tools)
-		s.tools = append(s.tools, t)
+		s.byName[t.Name] = t
+		if !t.Hidden {
+			s.tools = append(s.tools, t)
+		}
 	}
 	return s
 }
 
-// Tools returns the tools in order. The caller must not change the slice.
+// Tools returns the tools in order, but for the hidden ones. The caller must not change the slice.
 func (s *Set) Tools() []Tool { return s.tools }
 
 // Lookup finds a tool by name.
 func (s *Set) Lookup(name string) (Tool, bool) {
-	i, ok := s.byName[name]
-	if !ok {
-		return Tool{}, false
-	}
-	return s.tools[i], true
+	t, ok := s.byName[name]
+	return t, ok
 }
 
 // Call runs the tool with that name. An unknown name is not_found, with a list of the tools in

@@ -42,6 +42,8 @@ type Spec struct {
 
 	Effect    Effect // how a call can change the workspace
 	NeedsRoom bool   // writes into the workspace from the host side, so it is refused if the disk is full
+
+	Hidden bool // a part of other tools: a [Set] calls it by its name, but doesn't list it
 }
 
 // Effect describes how a call of a tool can change the workspace, and so whether the call

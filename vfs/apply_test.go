@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -205,4 +206,50 @@ func TestSlowLocksEndWithTheirCaller(t *testing.T) {
 	defer cancel()
 	_, err := w.tools["write_file"].Call(ctx, []byte(`{"file_path":"f","content":"x"}`))
 	assert.Equal(t, tool.Timeout, tool.KindOf(err))
+}
+
+// move_file is for adapters, so it is no entry of a set's list.
+func TestMoveFile(t *testing.T) {
+	w := newWorld(t)
+	set := tool.NewSet(w.fs.Tools()...)
+	move := func(from, to string) error {
+		raw, err := json.Marshal(map[string]string{"path": from, "to": to})
+		require.NoError(t, err)
+		res, err := set.Call(t.Context(), "move_file", raw)
+		if err == nil {
+			assert.Equal(t, []tool.Change{{Path: from, Removed: true}, {Path: to}}, res.Changes)
+		}
+		return err
+	}
+	for _, listed := range set.Tools() {
+		assert.NotEqual(t, "move_file", listed.Name)
+	}
+	path := func(name string) string { return filepath.Join(w.path, name) }
+	require.NoError(t, os.WriteFile(path("bin"), []byte("\xff\x00"), 0o755))
+	require.NoError(t, os.Symlink("nowhere", path("link")))
+	require.NoError(t, os.Mkdir(path("dir"), 0o755))
+	require.NoError(t, move("bin", "new/deep/bin"))
+	info, err := os.Stat(path("new/deep/bin"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o755), info.Mode())
+	require.NoError(t, move("link", "new/link"))
+	text, err := os.Readlink(path("new/link"))
+	require.NoError(t, err)
+	assert.Equal(t, "nowhere", text)
+	require.NoError(t, os.WriteFile(path("f"), []byte("f"), 0o644))
+	for _, c := range []struct {
+		from, to, field string
+		kind            tool.Kind
+	}{
+		{"none", "x", "path", tool.NotFound}, {"dir", "x", "path", tool.IsDir}, {"f", "new/link", "to", tool.Exists}, {"f", "dir", "to", tool.Exists}, {"f", "f", "to", tool.Exists},
+		{"../f", "x", "path", tool.Invalid}, {"f", "../x", "to", tool.Invalid}, {"f", "/", "to", tool.Invalid}, {"f", "made/../x", "to", tool.Invalid}, {"f", "new/deep/bin/x", "to", tool.NotDir},
+	} {
+		err := move(c.from, c.to)
+		assert.Equal(t, c.kind, tool.KindOf(err), "%s %s: %v", c.from, c.to, err)
+		assert.Equal(t, c.field, tool.AsError(err).Field, "%s %s", c.from, c.to)
+	}
+	require.NoError(t, os.Symlink(w.outside, path("out")))
+	assert.Equal(t, tool.Escape, tool.KindOf(move("f", "out/f")))
+	assert.Equal(t, tool.Escape, tool.KindOf(move("out/leak.txt", "leak")))
+	assert.FileExists(t, path("f"))
 }

@@ -75,15 +75,13 @@ func (s *scanner) take(b []byte) {
 		return
 	}
 	s.partial = b[len(b)-1] != '\n'
+	if n := int64(bytes.Count(b, newline)); s.lines+n < s.first {
+		s.lines += n
+		s.bytes += int64(len(b))
+		return
+	}
 	for len(b) > 0 && s.lines < s.first+s.want {
 		line := b
-		if s.lines < s.first {
-			if n := int64(bytes.Count(b, newline)); s.lines+n < s.first {
-				s.lines += n
-				s.bytes += int64(len(b))
-				return
-			}
-		}
 		if i := bytes.IndexByte(b, '\n'); i >= 0 {
 			line = b[:i+1]
 		}

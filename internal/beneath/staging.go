@@ -282,6 +282,14 @@ func (s *Staging) syncDir(dir *os.File) error {
 	return unix.Fsync(fd)
 }
 
+// Move renames the entry at from; for an existing entry at to it returns EEXIST.
+func (s *Staging) Move(from, to *Parent) error {
+	if err := renameNoReplace(from.dir, from.Name, to.dir, to.Name); err != nil {
+		return err
+	}
+	return errors.Join(s.syncDir(to.dir), s.syncDir(from.dir))
+}
+
 // renameNoReplace falls back to a hard link if the file system has no RENAME_NOREPLACE, and to
 // mkdir for a directory.
 func renameNoReplace(from *os.File, old string, to *os.File, name string) error {
