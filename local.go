@@ -78,6 +78,7 @@ func (h *here) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (_ *lo
 func (l *local) furnish(files *vfs.FS) error {
 	var cleanup undo.Steps
 	defer cleanup.Run()
+	files.SetInPlace(l.box.Busy)
 	s, err := l.newServices(files)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,8 @@ type Written struct {
 	Version   int64
 	Created   bool
 	SHA256    string // of the whole file, hexadecimal
+	// Notice describes what of the old file the new one lacks, such as its other names.
+	Notice string
 }
 
 const (
@@ -47,8 +50,9 @@ const (
 )
 
 // Apply makes all of the writes, or none if it returns an error. Every reader sees either the old
-// file or the new one. An existing file keeps its mode bits. A link that stays inside is followed,
-// except by Create, for which the path exists already.
+// file or the new one, except that an append extends the file itself. An existing file keeps its mode
+// bits and its attributes (user.*). A link that stays inside is followed, except by Create, for which the
+// path exists already.
 func (f *FS) Apply(ctx context.Context, writes []Write) ([]Written, error) {
 	rels := make([]string, len(writes))
 	for i, w := range writes {
@@ -90,6 +94,10 @@ func (f *FS) applyOnce(ctx context.Context, rels []string, writes []Write) ([]Wr
 			undoAll(changes)
 			return nil, fail(err, c.rel)
 		}
+		if slices.ContainsFunc(changes[:i], c.sameFile) {
+			undoAll(changes)
+			return nil, tool.Errorf(tool.Conflict, "%s is a file that another of these writes changes too; change it once", f.opts.Paths.Display(c.rel))
+		}
 	}
 	for _, c := range changes {
 		if err := c.commit(); err != nil {
@@ -104,6 +112,10 @@ func (f *FS) applyOnce(ctx context.Context, rels []string, writes []Write) ([]Wr
 	return done, nil
 }
 
+func (c *change) sameFile(other *change) bool {
+	return c.old != nil && other.old != nil && c.old.Ino == other.old.Ino && c.old.Dev == other.old.Dev
+}
+
 func undoAll(changes []*change) {
 	for _, change := range slices.Backward(changes) {
 		change.rollback()
@@ -111,7 +123,7 @@ func undoAll(changes []*change) {
 }
 
 // change is a write in progress: it prepares the new file in the staging directory, then renames
-// it into place.
+// it into place; or it opens the existing file to change it in its place.
 type change struct {
 	f      *FS
 	rel    string
@@ -122,6 +134,8 @@ type change struct {
 	sum    string       // of the new content
 	made   beneath.Made // parents
 	placed bool
+	patch  *patch // instead of temp
+	notice string
 }
 
 func (c *change) prepare(ctx context.Context, w Write) error {
@@ -187,23 +201,26 @@ func (c *change) prepareOver(content []byte) error {
 	c.fits = func(now *unix.Stat_t) bool {
 		return beneath.Regular(now) == nil && (!c.f.opts.ReadBeforeWrite || sameContent(c.old, now))
 	}
-	return c.stage(beneath.Mode(c.old), nil, content)
+	return c.replace(nil, content)
 }
 
-func (c *change) prepareAppend(ctx context.Context, content []byte) error {
-	if err := c.locate(); err != nil {
+// replace stages a new file for the old one, with its attributes.
+func (c *change) replace(head io.Reader, content []byte) error {
+	if err := c.stage(beneath.Mode(c.old), head, content); err != nil {
 		return err
 	}
+	return c.keepAttributes()
+}
+
+// prepareLonger prepares a longer file for one that can't be opened for writing.
+func (c *change) prepareLonger(ctx context.Context, content []byte) error {
 	h, err := c.openOld(ctx)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	if most := c.f.opts.Limits.WholeBytes; h.Stat.Size+int64(len(content)) > most {
-		return tooLarge(h.Stat.Size, most-int64(len(content)))
-	}
 	c.fits = func(now *unix.Stat_t) bool { return sameContent(c.old, now) }
-	return c.stage(beneath.Mode(c.old), io.LimitReader(h, h.Stat.Size), content)
+	return c.replace(io.LimitReader(h, h.Stat.Size), content)
 }
 
 // openOld opens exactly the file that locate found.
@@ -241,6 +258,9 @@ func (c *change) stage(mode fs.FileMode, head io.Reader, content []byte) (err er
 }
 
 func (c *change) commit() (err error) {
+	if c.patch != nil {
+		return c.commitPatch()
+	}
 	if c.old == nil {
 		err = c.temp.Place(c.parent)
 	} else if err = c.temp.Swap(c.parent, c.fits); errors.Is(err, unix.ENOENT) {
@@ -251,27 +271,45 @@ func (c *change) commit() (err error) {
 }
 
 func (c *change) rollback() {
-	if c.placed {
+	switch {
+	case c.placed && c.patch != nil:
+		c.patch.rollback()
+	case c.placed:
 		_ = c.temp.Back(c.parent, c.old != nil)
-		c.placed = false
 	}
+	c.placed = false
 	c.made.Undo()
 	c.made = nil
 }
 
 // written counts the change and returns its result.
 func (c *change) written() Written {
-	w := Written{Path: c.f.opts.Paths.Display(c.rel), Created: c.old == nil, SHA256: c.sum}
+	w := Written{Path: c.f.opts.Paths.Display(c.rel), Created: c.old == nil, SHA256: c.sum, Notice: c.notice}
+	file := c.file()
 	var st unix.Stat_t
-	if err := unix.Fstat(int(c.temp.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return w
+	}
+	if c.patch != nil && w.SHA256 == "" {
+		w.SHA256 = sumOf(file, st.Size, c.f.opts.Limits.WholeBytes)
 	}
 	w.SizeBytes, w.Version = st.Size, c.f.versions.wrote(c.parent.Path, &st).version
 	return w
 }
 
+// file returns the file with the new content.
+func (c *change) file() *os.File {
+	if c.patch != nil {
+		return c.patch.file
+	}
+	return c.temp.File
+}
+
 // release frees the resources of the change and removes the replaced file.
 func (c *change) release() {
+	if c.patch != nil {
+		_ = c.patch.file.Close()
+	}
 	if c.temp != nil {
 		c.temp.Discard()
 	}

@@ -186,7 +186,18 @@ func TestAFullDiskLeavesTheOldFileWhole(t *testing.T) {
 				}
 				require.Less(t, i, 100)
 			}
+			if name == "inodes" { // an append needs none
+				w.ok("write_file", big)
+				return
+			}
 			w.refused(tool.NoSpace, "write_file", big)
+			for i := 0; ; i++ { // to the last page
+				if os.WriteFile(w.at(fmt.Sprintf("page%d", i)), make([]byte, 4096), 0o600) != nil {
+					break
+				}
+			}
+			w.fs.SetInPlace(func() bool { return true })
+			w.refused(tool.NoSpace, "edit_file", args(map[string]any{"file_path": "f", "old_string": strings.Repeat("o", 40_000), "new_string": strings.Repeat("n", 48_000)}))
 			assert.Equal(t, strings.Repeat("o", 40_000), w.content("f"))
 			temps, err := os.ReadDir(filepath.Join(filepath.Dir(w.path), "tmp"))
 			require.NoError(t, err)

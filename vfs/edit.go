@@ -7,8 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -26,6 +24,7 @@ type EditResult struct {
 	Replacements int    `json:"replacements"`
 	Version      int64  `json:"version"`
 	Diff         string `json:"diff" jsonschema:"unified; shortened when it is long"`
+	Notice       string `json:"notice,omitempty" jsonschema:"what of the old file the new one lacks"`
 
 	sum string
 }
@@ -87,15 +86,15 @@ func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResul
 	if size := int64(len(text)) + int64(n)*int64(len(p.NewString)-len(p.OldString)); size > f.opts.Limits.EditBytes {
 		return nil, tool.Errorf(tool.TooLarge, "the file would have %d bytes; the maximum is %d; use a program for larger files", size, f.opts.Limits.EditBytes).In("new_string")
 	}
-	c.fits = func(now *unix.Stat_t) bool { return sameContent(c.old, now) }
-	if err := c.stage(beneath.Mode(c.old), nil, []byte(strings.Replace(text, p.OldString, p.NewString, n))); err != nil {
+	if err := c.prepareEdit(ctx, []byte(text), []byte(strings.Replace(text, p.OldString, p.NewString, n))); err != nil {
 		return nil, err
 	}
 	if err := c.commit(); err != nil {
+		c.rollback()
 		return nil, err
 	}
 	w := c.written()
-	return &EditResult{Path: w.Path, Replacements: n, Version: w.Version, Diff: unified(rel, text, at, n, p), sum: w.SHA256}, nil
+	return &EditResult{Path: w.Path, Replacements: n, Version: w.Version, Diff: unified(rel, text, at, n, p), Notice: w.Notice, sum: w.SHA256}, nil
 }
 
 // text returns the content of the file to edit.
@@ -176,5 +175,5 @@ func times(n int) string {
 
 // Text returns a line about the change, then the diff.
 func (r *EditResult) Text() string {
-	return fmt.Sprintf("%s in %s, version %d\n%s", count(r.Replacements, "replacement", "replacements"), r.Path, r.Version, r.Diff)
+	return fmt.Sprintf("%s in %s, version %d\n%s%s", count(r.Replacements, "replacement", "replacements"), r.Path, r.Version, r.Diff, noticeLine(r.Notice))
 }

@@ -89,6 +89,7 @@ type FS struct {
 	versions *versions
 	writing  *lock.Mutex // held while a change is made
 	watches  watches
+	inPlace  func() bool // may be nil
 
 	life   sync.RWMutex // shared by every call, taken to close
 	closed bool

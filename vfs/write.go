@@ -23,6 +23,7 @@ type WriteResult struct {
 	SizeBytes int64  `json:"size_bytes" jsonschema:"of the whole file"`
 	Version   int64  `json:"version"`
 	Created   bool   `json:"created"`
+	Notice    string `json:"notice,omitempty" jsonschema:"what of the old file the new one lacks, such as its other names (hard links)"`
 
 	sum string
 }
@@ -33,7 +34,7 @@ func (r *WriteResult) Changes() []tool.Change { return []tool.Change{{Path: r.Pa
 func (f *FS) writeTool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "write_file", Title: "Write a file", Destructive: true, Effect: tool.FileEffect, NeedsRoom: true,
-		Description: "Create a file, or overwrite or append to an existing one, all or nothing. " +
+		Description: "Create a file, or overwrite or append to an existing one, all or nothing. Overwrite replaces the file by a new one; append extends the file itself. " +
 			"Mode create (the default) fails with exists if the path is taken; overwrite and append fail with not_found if there is no file.",
 	}, f.write)
 }
@@ -52,7 +53,7 @@ func (f *FS) write(ctx context.Context, p writeParams) (*WriteResult, error) {
 		return nil, in(err, "file_path")
 	}
 	w := done[0]
-	return &WriteResult{Path: w.Path, Mode: p.Mode, SizeBytes: w.SizeBytes, Version: w.Version, Created: w.Created, sum: w.SHA256}, nil
+	return &WriteResult{Path: w.Path, Mode: p.Mode, SizeBytes: w.SizeBytes, Version: w.Version, Created: w.Created, Notice: w.Notice, sum: w.SHA256}, nil
 }
 
 func (f *FS) decode(content string, as encoding) ([]byte, error) {
@@ -90,5 +91,12 @@ func (f *FS) checkLength(field, text string) error {
 // Text returns the result in one line.
 func (r *WriteResult) Text() string {
 	did := map[string]string{"create": "created", "overwrite": "replaced", "append": "extended"}[r.Mode]
-	return fmt.Sprintf("%s %s: %d bytes, version %d\n", did, r.Path, r.SizeBytes, r.Version)
+	return fmt.Sprintf("%s %s: %d bytes, version %d\n%s", did, r.Path, r.SizeBytes, r.Version, noticeLine(r.Notice))
+}
+
+func noticeLine(notice string) string {
+	if notice == "" {
+		return ""
+	}
+	return "(" + notice + ")\n"
 }

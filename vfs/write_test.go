@@ -1,12 +1,19 @@
 package vfs_test
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -133,12 +140,121 @@ func TestWhatIsMadeHasItsOwner(t *testing.T) {
 	}
 }
 
+// TestHardLinksAreNotWrittenThrough by an overwrite, which says so. An append and an edit change the file
+// under all of its names.
 func TestHardLinksAreNotWrittenThrough(t *testing.T) {
 	w := newWorld(t)
 	w.file("a", "old")
 	require.NoError(t, os.Link(w.at("a"), w.at("b")))
-	w.ok("write_file", `{"file_path":"a","content":"new","mode":"overwrite"}`)
+	got := w.ok("write_file", `{"file_path":"a","content":"new","mode":"overwrite"}`)
 	assert.Equal(t, "old", w.content("b"))
+	assert.Equal(t, "the file had 2 names (hard links); the others still have the old content", got["notice"])
+	got = w.ok("write_file", `{"file_path":"a","content":"newer","mode":"overwrite"}`)
+	assert.NotContains(t, got, "notice")
+
+	require.NoError(t, os.Remove(w.at("b")))
+	require.NoError(t, os.Link(w.at("a"), w.at("b")))
+	w.ok("edit_file", `{"file_path":"a","old_string":"newer","new_string":"edited"}`)
+	w.ok("write_file", `{"file_path":"b","content":"!","mode":"append"}`)
+	assert.Equal(t, "edited!", w.content("a"))
+	assert.Equal(t, "edited!", w.content("b"))
+	w.ok("edit_file", `{"file_path":"b","old_string":"edited!","new_string":"x"}`)
+	assert.Equal(t, "x", w.content("a"))
+}
+
+// TestAnAppendDoesNotTakeAFileAwayFromItsWriter: a program that appends to the same file loses no line.
+func TestAnAppendDoesNotTakeAFileAwayFromItsWriter(t *testing.T) {
+	w := newWorld(t)
+	w.file("log", "")
+	program, err := os.OpenFile(w.at("log"), os.O_WRONLY|os.O_APPEND, 0)
+	require.NoError(t, err)
+	defer program.Close()
+	const lines = 200
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range lines {
+			_, err := fmt.Fprintf(program, "program %d\n", i)
+			assert.NoError(t, err)
+		}
+	})
+	for i := range lines {
+		w.ok("write_file", fmt.Sprintf(`{"file_path":"log","content":"tool %d\n","mode":"append"}`, i))
+	}
+	wg.Wait()
+	got := strings.Split(strings.TrimSpace(w.content("log")), "\n")
+	assert.Len(t, got, 2*lines)
+}
+
+// TestAFileThatCannotBeOpenedForWritingIsExtended all the same, as a new file.
+func TestAFileThatCannotBeOpenedForWritingIsExtended(t *testing.T) {
+	w := newWorld(t)
+	program := filepath.Join(w.path, "program")
+	raw, err := os.ReadFile("/bin/sleep")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, raw, 0o755))
+	running := exec.Command(program, "60")
+	require.NoError(t, running.Start())
+	defer func() { _ = running.Process.Kill(); _ = running.Wait() }()
+	w.ok("write_file", `{"file_path":"program","content":"tail","mode":"append"}`)
+	assert.True(t, strings.HasSuffix(w.content("program"), "tail"))
+}
+
+// TestEditsKeepTheFileWhileProgramsRun, so that they see the change; otherwise the file is replaced.
+func TestEditsKeepTheFileWhileProgramsRun(t *testing.T) {
+	w := newWorld(t)
+	busy := true
+	w.fs.SetInPlace(func() bool { return busy })
+	for _, c := range []struct{ old, now string }{{"b", "longer than b"}, {"longer than b", ""}, {"a", "A"}, {"c", "cc\ncc"}} {
+		w.file("f", "a\nb\nlonger than b\nc\n")
+		before := inode(t, w.at("f"))
+		program, err := os.Open(w.at("f"))
+		require.NoError(t, err)
+		want := strings.Replace("a\nb\nlonger than b\nc\n", c.old, c.now, -1)
+		w.ok("edit_file", args(map[string]any{"file_path": "f", "old_string": c.old, "new_string": c.now, "replace_all": true}))
+		assert.Equal(t, want, w.content("f"))
+		assert.Equal(t, before, inode(t, w.at("f")))
+		seen, err := io.ReadAll(program)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(seen))
+		require.NoError(t, program.Close())
+	}
+	busy = false
+	before := inode(t, w.at("f"))
+	w.ok("edit_file", `{"file_path":"f","old_string":"a\n","new_string":"A\n"}`)
+	assert.NotEqual(t, before, inode(t, w.at("f")))
+}
+
+func inode(t *testing.T, path string) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(path, &st))
+	return st.Ino
+}
+
+// TestAttributesOfAFileStay when it is replaced, and an overwrite of a file that is open says so.
+func TestAttributesOfAFileStay(t *testing.T) {
+	w := newWorld(t)
+	w.file("f", "old")
+	if err := unix.Setxattr(w.at("f"), "user.color", []byte("red"), 0); errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip("this file system has no attributes; CI's has")
+	}
+	require.NoError(t, unix.Setxattr(w.at("f"), "user.empty", nil, 0))
+	value := make([]byte, 10)
+	for _, call := range [][2]string{{"write_file", `{"file_path":"f","content":"new","mode":"overwrite"}`}, {"edit_file", `{"file_path":"f","old_string":"new","new_string":"newer"}`}} {
+		before := inode(t, w.at("f"))
+		w.ok(call[0], call[1])
+		assert.NotEqual(t, before, inode(t, w.at("f")))
+		n, err := unix.Getxattr(w.at("f"), "user.color", value)
+		require.NoError(t, err, call[0])
+		assert.Equal(t, "red", string(value[:n]))
+		_, err = unix.Getxattr(w.at("f"), "user.empty", value)
+		require.NoError(t, err)
+	}
+	open, err := os.Open(w.at("f"))
+	require.NoError(t, err)
+	defer open.Close()
+	got := w.ok("write_file", `{"file_path":"f","content":"x","mode":"overwrite"}`)
+	assert.Contains(t, got["notice"], "a program has the old file open")
 }
 
 func TestAReadOnlyWorkspaceRefusesChanges(t *testing.T) {

@@ -126,8 +126,11 @@ func (p *Parent) Lstat(st *unix.Stat_t) error {
 }
 
 // Open opens the entry for reading if it is a regular file; for a link it returns ELOOP.
-func (p *Parent) Open() (*Handle, error) {
-	fd, err := OpenAt(int(p.dir.Fd()), p.Name, unix.O_RDONLY)
+func (p *Parent) Open() (*Handle, error) { return p.OpenTo(unix.O_RDONLY) }
+
+// OpenTo is [Parent.Open] with flags that also allow to write.
+func (p *Parent) OpenTo(flags int) (*Handle, error) {
+	fd, err := OpenAt(int(p.dir.Fd()), p.Name, flags)
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,8 @@ type Box struct {
 	still stillness
 	letGo atomic.Bool // the sandbox was given up while frozen
 
+	programs atomic.Int64 // that run, interpreters included
+
 	mu       *lock.Mutex // guards the fields below
 	cur      sandbox.Sandbox
 	ending   bool // no new pause may begin
@@ -86,6 +88,9 @@ func New(opts *Options) *Box {
 	}
 	return b
 }
+
+// Busy reports whether a program runs.
+func (b *Box) Busy() bool { return b.programs.Load() > 0 }
 
 // Get returns the sandbox, and creates it if there is none.
 func (b *Box) Get(ctx context.Context) (sandbox.Sandbox, error) {

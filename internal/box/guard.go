@@ -29,6 +29,7 @@ type guard struct {
 
 func (b *Box) watch(ctx context.Context, sb sandbox.Sandbox, timeout time.Duration) *guard {
 	g := &guard{b: b, sb: sb}
+	b.programs.Add(1)
 	if timeout > 0 {
 		g.arm(timeout + overdue)
 	}
@@ -114,6 +115,9 @@ func (g *guard) release() {
 	g.stop()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !g.ended {
+		g.b.programs.Add(-1)
+	}
 	g.ended = true
 	if g.timer != nil {
 		g.timer.Stop()

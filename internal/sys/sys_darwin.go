@@ -116,3 +116,9 @@ func SocketPair(kind int) ([2]int, error) {
 
 // NoPrograms reports whether the programs of a file system can't be executed.
 func NoPrograms(st *unix.Statfs_t) bool { return st.Flags&unix.MNT_NOEXEC != 0 }
+
+// Reserve returns ENOTSUP.
+func Reserve(int, int64, int64) error { return unix.ENOTSUP }
+
+// OpenElsewhere returns false.
+func OpenElsewhere(int) bool { return false }

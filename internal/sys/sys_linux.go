@@ -108,3 +108,18 @@ func SocketPair(kind int) ([2]int, error) {
 func NoPrograms(st *unix.Statfs_t) bool { return st.Flags&unix.ST_NOEXEC != 0 }
 
 func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// Reserve takes room on the disk for a part of a file, without changing its size.
+func Reserve(fd int, at, size int64) error {
+	return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, at, size)
+}
+
+// OpenElsewhere reports whether another open file refers to the same file as fd. It returns false if
+// this process may not know.
+func OpenElsewhere(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
+	if err == nil {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return errors.Is(err, unix.EAGAIN)
+}
