@@ -161,7 +161,7 @@ test-quota: ## project quotas, on a kernel that has them: User Mode Linux
 
 .PHONY: wasm
 wasm: build ## Python in WebAssembly, for the sandbox wasm, if it is not there
-	bin/wisbox wasm install
+	bin/wisbox lab wasm install
 
 .PHONY: bench
 bench: setup image ## the tables under docs/benchmarks, next to peers measured in the same run

@@ -162,16 +162,16 @@ func (opts LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, []string
 	}
 	raw, ok := a.Extra[settingsName]
 	if !ok {
-		return nil, nil, tool.Errorf(tool.Invalid, "the archive has no session settings; use one that wisbox session save wrote")
+		return nil, nil, tool.Errorf(tool.Invalid, "the archive has no session settings; use one that wisbox save wrote")
 	}
 	for name := range a.Extra {
 		if name != settingsName && name != lispRecord && name != versionsRecord && name != givenRecord {
-			return nil, nil, tool.Errorf(tool.Invalid, "the archive has the file %s, which wisbox never writes; use one that wisbox session save wrote", name)
+			return nil, nil, tool.Errorf(tool.Invalid, "the archive has the file %s, which wisbox never writes; use one that wisbox save wrote", name)
 		}
 	}
 	from, err := settingsOf(raw)
 	if err != nil || len(raw) > maxSettings {
-		return nil, nil, tool.Errorf(tool.Invalid, "the archive's settings can't be read; use one that wisbox session save wrote").Because(err)
+		return nil, nil, tool.Errorf(tool.Invalid, "the archive's settings can't be read; use one that wisbox save wrote").Because(err)
 	}
 	merged, left := takeSettings(own, from, opts.WithSettings)
 	return &merged, left, nil

@@ -145,7 +145,7 @@ func (o serviceOutputOp) event() Event { return Event{} }
 
 func (o serviceOutputOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	if !slices.ContainsFunc(l.opts.Services, func(c sandbox.Companion) bool { return c.Name == o.Name }) {
-		return nil, journal.Outcome{}, tool.Errorf(tool.NotFound, "process or service %q not found in this session; `wisbox ps SESSION` lists its processes and `wisbox session inspect SESSION` its services", o.Name).In("name")
+		return nil, journal.Outcome{}, tool.Errorf(tool.NotFound, "process or service %q not found in this session; `wisbox ps SESSION` lists its processes and `wisbox inspect SESSION` its services", o.Name).In("name")
 	}
 	sb, done, err := l.running(ctx)
 	if err != nil {

@@ -284,10 +284,10 @@ func optionsOf(dir *overlay.Dir) (SessionOptions, error) {
 	var o SessionOptions
 	state := dir.State()
 	if state.Status == overlay.StateOpening {
-		return o, tool.Errorf(tool.Unavailable, "session %s is incomplete: it is still being created, or its creation was interrupted; wait, or remove it with: wisbox session rm %s", dir.ID(), dir.ID())
+		return o, tool.Errorf(tool.Unavailable, "session %s is incomplete: it is still being created, or its creation was interrupted; wait, or remove it with: wisbox rm %s", dir.ID(), dir.ID())
 	}
 	if err := json.Unmarshal(state.Settings, &o); err != nil {
-		return o, tool.Errorf(tool.Unavailable, "the settings of session %s can't be read; remove it with: wisbox session rm %s", dir.ID(), dir.ID()).Because(err)
+		return o, tool.Errorf(tool.Unavailable, "the settings of session %s can't be read; remove it with: wisbox rm %s", dir.ID(), dir.ID()).Because(err)
 	}
 	if reason, expired := state.Expired(overlay.Now()); expired && state.Kept {
 		return o, tool.Errorf(tool.Closed, "session %s has ended: %s; create another one", dir.ID(), reason)

@@ -78,7 +78,7 @@ func awake(dir *overlay.Dir) error {
 		return nil
 	}
 	return tool.Errorf(tool.Unavailable, "session %s is paused: its programs are frozen, and none can be run or controlled; nothing of the call was done; "+
-		"files can be read and changed; `wisbox session resume %s` lets it go on", dir.ID(), dir.ID())
+		"files can be read and changed; `wisbox resume %s` lets it go on", dir.ID(), dir.ID())
 }
 
 func (l *local) awake() error { return awake(l.dir) }

@@ -201,7 +201,7 @@ func TestAPausedSessionAnswersAtOnce(t *testing.T) {
 		} {
 			err := do()
 			assert.Equal(t, tool.Unavailable, tool.KindOf(err), "%s: %v", name, err)
-			assert.ErrorContains(t, err, "wisbox session resume", name)
+			assert.ErrorContains(t, err, "wisbox resume", name)
 		}
 		text(t, s, "write_file", `{"file_path":"f","content":"x"}`)
 		text(t, s, "snapshot_create", `{"quiesce":true}`)

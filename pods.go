@@ -219,7 +219,7 @@ func fits(o SessionOptions) error {
 		yes     bool
 		instead string
 	}{
-		{"template", o.Template != "", "load an archive with wisbox session load"},
+		{"template", o.Template != "", "load an archive with wisbox load"},
 		{"services", len(o.Services) > 0, "leave them out"},
 		{"seccomp", o.Seccomp != "", "leave it out"},
 		{"userns", o.UserNS != "", "leave it out"},
@@ -320,7 +320,7 @@ func (p *pods) load(ctx context.Context, r io.Reader, o LoadOptions) (*opened, [
 
 // fork implements places.
 func (p *pods) fork(context.Context, *Session, int, CloneOptions) ([]*opened, error) {
-	return nil, errNotOnPods("a clone", "save the session and load the archive: wisbox session save, wisbox session load")
+	return nil, errNotOnPods("a clone", "save the session and load the archive: wisbox save, wisbox load")
 }
 
 // attach implements places.
@@ -334,7 +334,7 @@ func (p *pods) attach(ctx context.Context, name string) (*opened, error) {
 		return in.held(s), nil
 	}
 	if tool.KindOf(err) == tool.NotFound {
-		err = tool.Errorf(tool.Closed, "the Pod of session %s is there, but its session isn't: either its opening was cut off, or the Pod was deleted and something created it again, empty; remove it, and open it again: wisbox session rm %s", name, name).Because(err)
+		err = tool.Errorf(tool.Closed, "the Pod of session %s is there, but its session isn't: either its opening was cut off, or the Pod was deleted and something created it again, empty; remove it, and open it again: wisbox rm %s", name, name).Because(err)
 	}
 	return nil, errors.Join(err, in.release())
 }

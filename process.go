@@ -333,7 +333,7 @@ func (l *local) recordEnd(begun context.Context, id string, argv []string, res s
 
 // errNoProcesses is the error if there is no holder: processes end with it.
 var errNoProcesses = tool.Errorf(tool.NotFound,
-	"process not found: none runs in this session, and ended ones are forgotten ten minutes after the session's last use; `wisbox log` shows how they ended").In("process_id")
+	"process not found: none runs in this session, and ended ones are forgotten ten minutes after the session's last use; `wisbox history` shows how they ended").In("process_id")
 
 // elsewhere adds to the error for an unknown process where to find the ids.
 func elsewhere(err error) error {
@@ -439,7 +439,7 @@ func cleaned[T any](l *local, v T) T {
 
 // errBehind is the error if the holder of a paused session doesn't know its processes yet.
 var errBehind = tool.Errorf(tool.Unavailable,
-	"the session is paused, and the process that held it has ended: its processes are known again when it goes on, see `wisbox session resume`")
+	"the session is paused, and the process that held it has ended: its processes are known again when it goes on, see `wisbox resume`")
 
 // processesOp lists the processes, and leaves no record.
 type processesOp struct{}

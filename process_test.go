@@ -309,7 +309,7 @@ func TestAnIdleHolderStaysForAProcess(t *testing.T) {
 	assert.Empty(t, all)
 	_, err = s.ProcessOutput(t.Context(), id, nil)
 	assert.Equal(t, tool.NotFound, tool.KindOf(err))
-	assert.ErrorContains(t, err, "wisbox log")
+	assert.ErrorContains(t, err, "wisbox history")
 	_, err = s.AttachProcess(t.Context(), id, nil)
 	assert.Equal(t, tool.NotFound, tool.KindOf(err))
 	require.NoError(t, inLog(s, "process_end", id))

@@ -199,7 +199,7 @@ func TestAValueThatWasOnlyInMemoryIsAskedForAgain(t *testing.T) {
 	defer s.Close(t.Context())
 	_, err = call(t, s, "shell_execute", `{"commands":["true"]}`)
 	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
-	assert.ErrorContains(t, err, "wisbox session secret box TOKEN=FILE")
+	assert.ErrorContains(t, err, "wisbox secret box TOKEN=FILE")
 	text(t, s, "write_file", `{"file_path":"f","content":"files need no secrets"}`)
 	in, err := s.Inspect(t.Context())
 	require.NoError(t, err)

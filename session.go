@@ -480,7 +480,7 @@ func (s *Session) Usage(ctx context.Context) (*Usage, error) {
 	return perform[*Usage](ctx, s, usageOp{}, hold.Streams{})
 }
 
-// Inspection is the content of `wisbox session inspect`.
+// Inspection is the content of `wisbox inspect`.
 type Inspection struct {
 	ID        string    `json:"id"`
 	Kept      bool      `json:"kept"`

@@ -146,7 +146,7 @@ func (g *guest) lacks(op string) error {
 	if !g.elsewhere() {
 		return nil
 	}
-	const archive = "save the session, and load the archive: wisbox session save, wisbox session load"
+	const archive = "save the session, and load the archive: wisbox save, wisbox load"
 	switch op {
 	case "fork":
 		return errNotOnPods("a clone", archive)

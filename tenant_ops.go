@@ -433,7 +433,7 @@ func (g *guest) fork(ctx context.Context, a forkArgs, _ hold.Streams) (any, erro
 	}
 	o := s.Options()
 	if len(o.Allow) > 0 && !g.opts.Internet { // the server may have been restarted since
-		return nil, tool.Errorf(tool.Unsupported, "this server opens no network any more; close the session's network with wisbox session deny, then clone it")
+		return nil, tool.Errorf(tool.Unsupported, "this server opens no network any more; close the session's network with wisbox deny, then clone it")
 	}
 	made, err := g.made(ctx, names, &o, func(ctx context.Context, ids []string) ([]*Session, error) {
 		return s.fork(ctx, len(ids), CloneOptions{names: ids, Kept: true, idle: a.Idle})

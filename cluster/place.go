@@ -249,7 +249,7 @@ func (p *Place) post(ctx context.Context, want *corev1.Pod) (*corev1.Pod, error)
 }
 
 func errExists(name string) error {
-	return tool.Errorf(tool.Exists, "there is a session %q already; choose another name, or remove it: wisbox session rm %s", name, name).In("name")
+	return tool.Errorf(tool.Exists, "there is a session %q already; choose another name, or remove it: wisbox rm %s", name, name).In("name")
 }
 
 // undoTime bounds the search for a Pod whose creation wasn't answered.
@@ -283,7 +283,7 @@ func (p *Place) undo(ctx context.Context, want *corev1.Pod, failed error) error 
 		return nil
 	}
 	name := want.Labels[sessionLabel]
-	return tool.Errorf(tool.Unavailable, "the Pod of session %s may have been created all the same; look with wisbox ls, and remove it: wisbox session rm %s", name, name).Because(err)
+	return tool.Errorf(tool.Unavailable, "the Pod of session %s may have been created all the same; look with wisbox ls, and remove it: wisbox rm %s", name, name).Because(err)
 }
 
 // Find returns the Pod of a session, and an error if it can't be used. The error for an unknown

@@ -45,7 +45,7 @@ func errChanged(want *corev1.Pod, path string) error {
 // errDebugged returns the error for an ephemeral container. Kubernetes never removes one.
 func errDebugged(want *corev1.Pod) error {
 	name := want.Labels[sessionLabel]
-	return tool.Errorf(tool.Unavailable, "the Pod of session %s has spec.ephemeralContainers, as of kubectl debug, whose programs can read and change the session, and which stay as long as the Pod does; remove the session, and open it again: wisbox session rm %s", name, name)
+	return tool.Errorf(tool.Unavailable, "the Pod of session %s has spec.ephemeralContainers, as of kubectl debug, whose programs can read and change the session, and which stay as long as the Pod does; remove the session, and open it again: wisbox rm %s", name, name)
 }
 
 // statusLabels are prefixes of labels that clusters set to describe a Pod's location.

@@ -44,7 +44,7 @@ func ExampleNew() {
 	fmt.Print(resp.Status, "\n", string(body))
 	// Output:
 	// 403 Forbidden
-	// Denied by wisbox: example.org:80: no rule allows it; to allow it: wisbox session allow job example.org:80
+	// Denied by wisbox: example.org:80: no rule allows it; to allow it: wisbox allow job example.org:80
 }
 
 func ExampleVariables() {

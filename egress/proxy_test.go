@@ -41,7 +41,7 @@ func TestWithoutARuleNothingIsResolvedOrDialed(t *testing.T) {
 		b := w.box(s)
 		assert.Equal(t, 403, b.get("http://example.com/").status)
 		_, err := b.do(b.client(), "GET", "https://example.com/")
-		assert.ErrorContains(t, err, "Denied by wisbox: example.com:443: no rule allows it; to allow it: wisbox session allow s1 example.com:443")
+		assert.ErrorContains(t, err, "Denied by wisbox: example.com:443: no rule allows it; to allow it: wisbox allow s1 example.com:443")
 	}
 	resolved, dialed := w.seen()
 	assert.Empty(t, resolved)
@@ -88,13 +88,13 @@ func TestADenialSaysWhyAndHowToAllowIt(t *testing.T) {
 	w := newWorld(t)
 	b := w.box(policy.Settings{Allow: []string{"example.com"}, Deny: []string{"no.example.com"}})
 	a := b.get("http://www.example.com:8080/x?y")
-	want := "www.example.com:8080: no rule allows it; to allow it: wisbox session allow s1 www.example.com:8080"
+	want := "www.example.com:8080: no rule allows it; to allow it: wisbox allow s1 www.example.com:8080"
 	assert.Equal(t, 403, a.status)
 	assert.Equal(t, want, a.header.Get("X-Wisbox-Denied"))
 	assert.Equal(t, "Denied by wisbox: "+want+"\n", a.body)
 
 	status, line, body := b.send("CONNECT example.com:22 HTTP/1.1\r\n\r\n")
-	want = "example.com:22: the rules allow only its ports 80,443; to allow it: wisbox session allow s1 example.com:22"
+	want = "example.com:22: the rules allow only its ports 80,443; to allow it: wisbox allow s1 example.com:22"
 	assert.Equal(t, 403, status)
 	assert.Equal(t, "403 Denied by wisbox: "+want, line)
 	assert.Equal(t, "Denied by wisbox: "+want+"\n", body)
@@ -103,7 +103,7 @@ func TestADenialSaysWhyAndHowToAllowIt(t *testing.T) {
 	assert.Equal(t, "403 Denied by wisbox: no.example.com:443: the rule to deny no.example.com forbids it", line)
 	w.name("example.com", "10.0.0.1")
 	_, line, _ = b.send("CONNECT example.com:443 HTTP/1.1\r\n\r\n")
-	assert.Equal(t, "403 Denied by wisbox: example.com:443: the address may not be reached: 10.0.0.1 is in a private network; to allow it: wisbox session allow s1 private:example.com:443", line)
+	assert.Equal(t, "403 Denied by wisbox: example.com:443: the address may not be reached: 10.0.0.1 is in a private network; to allow it: wisbox allow s1 private:example.com:443", line)
 	w.name("example.com", "169.254.169.254")
 	_, line, _ = b.send("CONNECT example.com:443 HTTP/1.1\r\n\r\n")
 	assert.NotContains(t, line, "to allow it")
@@ -118,7 +118,7 @@ func TestADenialSaysWhyAndHowToAllowIt(t *testing.T) {
 	}
 	last, _ = b.Denied(mark)
 	require.Len(t, last, 1, "equal ones are one")
-	assert.Equal(t, "wisbox session allow s1 other.org:443", last[0].Allow)
+	assert.Equal(t, "wisbox allow s1 other.org:443", last[0].Allow)
 
 	b = w.box(policy.Settings{}, func(o *Options) { o.Session = "" })
 	_, line, _ = b.send("CONNECT host.wisbox:80 HTTP/1.1\r\n\r\n")

@@ -101,7 +101,7 @@ func (p *Proxy) denial(r *refusal) Denial {
 	switch {
 	case r.allow == "":
 	case p.opts.Session != "":
-		d.Allow = "wisbox session allow " + p.opts.Session + " " + r.allow
+		d.Allow = "wisbox allow " + p.opts.Session + " " + r.allow
 	default:
 		d.Allow = "--allow " + r.allow
 	}

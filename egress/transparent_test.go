@@ -142,7 +142,7 @@ func TestProgramsThatKnowNoProxyReachAllowedHosts(t *testing.T) {
 	assert.ErrorContains(t, err, "no such host")
 	last, _ := b.Denied(0)
 	require.Len(t, last, 1)
-	assert.Equal(t, "wisbox session allow s1 other.example.com:443", last[0].Allow)
+	assert.Equal(t, "wisbox allow s1 other.example.com:443", last[0].Allow)
 	resolved, _ := w.seen()
 	assert.False(t, contains(resolved, "other"), "a name that isn't allowed is resolved nowhere")
 }

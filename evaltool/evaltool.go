@@ -163,7 +163,7 @@ func (e *Evaluator) fallBack(ctx context.Context, c *call, cause error) (Respons
 	resp, err := e.opts.Wasm.Evaluate(ctx, c.request)
 	if tool.KindOf(err) == tool.Unsupported {
 		known := tool.AsError(cause)
-		return resp, tool.Errorf(known.Kind, "%s; the sandbox restricted works without a container once `wisbox wasm install` was run", known.Message).Because(cause)
+		return resp, tool.Errorf(known.Kind, "%s; the sandbox restricted works without a container once `wisbox lab wasm install` was run", known.Message).Because(cause)
 	}
 	if err == nil {
 		c.notes = append(c.notes, "no container is available, so this ran in WebAssembly")

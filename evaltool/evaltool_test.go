@@ -478,7 +478,7 @@ func TestRestrictedNeedsNoContainer(t *testing.T) {
 			assert.Equal(t, c.kind, tool.KindOf(err), "%v", err)
 			assert.Equal(t, c.ran, wasm.got != nil)
 			if c.ran && c.wasm != nil {
-				assert.ErrorContains(t, err, "wisbox wasm install")
+				assert.ErrorContains(t, err, "wisbox lab wasm install")
 				assert.ErrorContains(t, err, "podman can't be reached")
 			}
 			if c.ran && c.wasm == nil {

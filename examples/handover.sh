@@ -19,7 +19,7 @@ trap clean EXIT
 echo "== job 1: prepare a workspace, keep its state, save it"
 first session create build --mount "$project:project" --env STAGE=ci
 first exec --workdir project build -- sh -c 'echo "built in $STAGE" >artifact.txt'
-state=$(first snapshot create build --label "after the build" --json | sed 's/.*"snapshot_id":"\([^"]*\)".*/\1/')
+state=$(first snapshot create build "after the build" --json | sed 's/.*"snapshot_id":"\([^"]*\)".*/\1/')
 first exec build -- rm project/artifact.txt # what came later is in the archive too
 first session save build "$archive"
 first session rm build

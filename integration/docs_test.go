@@ -30,7 +30,7 @@ type docsPage struct {
 const project = "cp -r $EXAMPLES/project project && git -C project init -q -b main && git -C project add -A && " +
 	"git -C project -c user.name=me -c user.email=me@example.com commit -qm first\n"
 
-const box = "wisbox session create box\n"
+const box = "wisbox create box\n"
 
 // docsPages has every page with commands; TestTheDocsCommandsWork finds missing pages.
 var docsPages = map[string]docsPage{
@@ -104,7 +104,7 @@ var docsPages = map[string]docsPage{
 			"wisbox run --allow":            "needs hosts of the Internet: TestEgressReachesPublicHosts",
 			"wisbox run --egress":           "needs hosts of the Internet: TestEgressIsRecorded",
 			"wisbox: ":                      "output",
-			"wisbox session create shop":    "needs images of a registry: TestServicesAreReachedAndClosed",
+			"wisbox create shop":            "needs images of a registry: TestServicesAreReachedAndClosed",
 			"wisbox exec shop":              "needs images of a registry: TestServicesAreReachedAndClosed",
 			"wisbox run --service":          "needs images of a registry: TestAServiceOfPostgres",
 			"wisbox run --secret KEY=./key": "needs hosts of the Internet: TestEgressKeepsAnInjectedSecretOutside",
@@ -116,10 +116,10 @@ var docsPages = map[string]docsPage{
 	"docs/operations.md": {
 		setUp: box + "wisbox exec box -- true\n",
 		notRun: map[string]string{
-			"wisbox top":     "needs a terminal: TestTopShowsSessionsAndTakesKeys",
-			"wisbox doctor":  "takes a minute: TestDoctorFindsThisMachineFit",
-			"wisbox bench":   "TestBenchMeasuresAndLeavesNothing",
-			"wisbox metrics": "runs until it is ended: TestTheMetricsOfHeldSessionsAreServed",
+			"wisbox top":         "needs a terminal: TestTopShowsSessionsAndTakesKeys",
+			"wisbox doctor":      "takes a minute: TestDoctorFindsThisMachineFit",
+			"wisbox lab bench":   "TestBenchMeasuresAndLeavesNothing",
+			"wisbox lab metrics": "runs until it is ended: TestTheMetricsOfHeldSessionsAreServed",
 		},
 		says: []string{"memory", "true"},
 	},
@@ -139,13 +139,13 @@ var docsPages = map[string]docsPage{
 	},
 	"docs/python.md": {
 		setUp: box + "echo 'print(6 * 7)' >analysis.py; wisbox exec box -- sh -c 'mkdir src; printf \"hello:\\n\\techo made\\n\" >src/Makefile'\n",
-		as:    []string{"wisbox context create box web", "[ -z \"$NODE\" ] || wisbox context create box web"},
+		as:    []string{"wisbox lab context create box web", "[ -z \"$NODE\" ] || wisbox lab context create box web"},
 		notRun: map[string]string{
 			"wisbox repl": "needs a terminal: TestReplAtATerminal",
 		},
 		says: []string{"42", "made", "shell"},
 	},
-	"docs/rlm.md": {notRun: map[string]string{"wisbox rlm run": "needs a model: rlm.txtar of cmd/wisbox"}},
+	"docs/rlm.md": {notRun: map[string]string{"wisbox lab rlm run": "needs a model: rlm.txtar of cmd/wisbox"}},
 	"docs/serve.md": {notRun: map[string]string{
 		"":           "TestTheDocsE2BJob of integration/serve runs the first block",
 		"claude mcp": "needs Claude Code",

@@ -84,7 +84,7 @@ func (h *home) requirePaused() {
 	} {
 		said := h.fail(refused...)
 		assert.Contains(h.t, said, "session box is paused", "%v", refused)
-		assert.Contains(h.t, said, "wisbox session resume box", "%v", refused)
+		assert.Contains(h.t, said, "wisbox resume box", "%v", refused)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestAKeptSessionsHolderKeepsItsSecrets(t *testing.T) {
 	assert.NotContains(t, string(record), secretValue)
 
 	killHolder(t, "box", h)
-	assert.Contains(t, h.fail("exec", "box", "--", "true"), "wisbox session secret box TOKEN=FILE")
+	assert.Contains(t, h.fail("exec", "box", "--", "true"), "wisbox secret box TOKEN=FILE")
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(secretValue), 0o600))
 	h.do("session", "secret", "box", "TOKEN="+file)

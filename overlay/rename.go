@@ -130,7 +130,7 @@ func renamable(dir *os.Root, id string) (State, error) {
 	case !state.Kept:
 		return state, tool.Errorf(tool.Unsupported, "session %q ends with the process that opened it; only kept sessions can be renamed", id).In("session")
 	case state.Status == StatePaused:
-		return state, tool.Errorf(tool.Unavailable, "session %q is paused; resume it first: wisbox session resume %s", id, id).In("session")
+		return state, tool.Errorf(tool.Unavailable, "session %q is paused; resume it first: wisbox resume %s", id, id).In("session")
 	case state.Status != StateReady:
 		return state, tool.Errorf(tool.Unavailable, "session %q is being made or removed; wait, or remove it", id).In("session")
 	}

@@ -16,7 +16,7 @@ say "the suite passes"
 # An answer that isn't the one expected ends the script.
 is() { [ "$1" = "$2" ] || { say "got '$1', not '$2'"; exit 1; }; }
 is "$(wisbox run -- sh -c 'echo $((6 * 7)); id -u')" $'42\n1000'
-wisbox session create box >/dev/null
+wisbox create box >/dev/null
 is "$(wisbox exec box -- sh -c 'echo kept > f; cat f')" kept
 wisbox call box edit_file '{"file_path":"f","old_string":"kept","new_string":"edited"}' >/dev/null
 is "$(wisbox exec box -- cat f)" edited
@@ -24,8 +24,8 @@ is "$(wisbox eval python --session box '6 * 7' | tail -n 1)" 42
 code=0
 wisbox exec --timeout 1s box -- sleep 60 || code=$?
 is "$code" 124
-wisbox session inspect box
-wisbox session rm box
+wisbox inspect box
+wisbox rm box
 wisbox prune
 is "$(podman ps -aq 2>/dev/null)" ""
 say "the commands work, and no container is left"

@@ -147,7 +147,7 @@ type Attachment struct {
 }
 
 // ErrLeft is the error of Wait when the attachment ended before the process.
-var ErrLeft = tool.Errorf(tool.Closed, "the session ended, or was reset, while the process ran; `wisbox session list` shows the sessions that there are")
+var ErrLeft = tool.Errorf(tool.Closed, "the session ended, or was reset, while the process ran; `wisbox ls` shows the sessions that there are")
 
 // Attach connects streams to a process until it ends, or until Kill or Close of the Shell. Many
 // clients may be attached to one process: each gets all output, and their input is mixed in the

@@ -207,7 +207,7 @@ func (r *agentReport) next() {
 			r.Next = append(r.Next, "wisbox apply "+r.Session, "wisbox branch "+r.Session)
 		}
 	}
-	r.Next = append(r.Next, "wisbox log "+r.Session, "wisbox rm "+r.Session)
+	r.Next = append(r.Next, "wisbox history "+r.Session, "wisbox rm "+r.Session)
 }
 
 // writeAgentReport writes lines of a name and a text. Names and paths may come from a program.
@@ -292,7 +292,7 @@ func (r *agentReport) changesText() string {
 func headText(l *overlay.LogReport) string {
 	text := fmt.Sprintf("%s, head %d %s", quantity(int64(l.Records), "record", "records"), l.Head.Seq, l.Head.Hash)
 	if len(l.Problems) > 0 {
-		text += "; records were changed or removed, see: wisbox log verify"
+		text += "; records were changed or removed, see: wisbox history verify"
 	}
 	return text
 }

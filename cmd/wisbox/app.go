@@ -23,6 +23,7 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	signals  *signals // nil in tests
+	args     []string
 
 	json  bool
 	debug bool
@@ -55,6 +56,7 @@ type exitCode int
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func (a *app) main(ctx context.Context, args []string) int {
+	a.args = args
 	root := a.newRootCmd()
 	root.SetArgs(args)
 	return a.report(ctx, root.ExecuteContext(ctx))
@@ -98,10 +100,10 @@ func (a *app) printError(err *tool.Error) {
 		return
 	}
 	where := ""
-	if err.Field != "" && !strings.Contains(err.Message, err.Field) {
+	if strings.HasPrefix(err.Field, "--") && !strings.Contains(err.Message, err.Field) { // other fields are the API's
 		where = " (" + err.Field + ")"
 	}
-	fmt.Fprintln(a.err, printable(fmt.Sprintf("wisbox: %s%s: %s", err.Kind, where, err.Message)))
+	fmt.Fprintln(a.err, printable(fmt.Sprintf("wisbox: %s%s: %s", err.Kind, where, inCommands(err.Message))))
 }
 
 // engineError gives the errors of run, exec and shell an exit code of their own: 1 could be the

@@ -79,7 +79,10 @@ var valueOf = map[string]string{
 }
 
 // flagError reports an invalid flag in wisbox's words.
-func flagError(cmd *cobra.Command, err error) error {
+func (a *app) flagError(cmd *cobra.Command, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return usageError{fmt.Errorf("%w; %s", err, a.rightSpelling(cmd, unknown))}
+	}
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if want, ok := valueOf[bad.GetFlag().Value.Type()]; ok {
 			err = fmt.Errorf("--%s is %q; it must be %s", bad.GetFlag().Name, bad.GetValue(), want)

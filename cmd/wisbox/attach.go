@@ -26,7 +26,7 @@ func (a *app) newAttachCmd() *cobra.Command {
 		Long: `Shows the process's output from now on, and passes this input on to it if its input
 is open: wisbox exec --detach needs --interactive or --tty for that, the tool
 process_start leaves it open. When the process ends, attach exits with its exit code;
-see: wisbox exit-codes. If the process has already ended, attach shows its last lines.
+see: wisbox help exit-codes. If the process has already ended, attach shows its last lines.
 A process with a terminal gets each key, including Ctrl-C, and this terminal's size.
 Ctrl-P Ctrl-Q leaves it running, and so does any other end of this command. The end
 of this input closes the process's input only with --eof.

@@ -25,7 +25,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// benchReport is the output of wisbox bench. Times are medians.
+// benchReport is the output of wisbox lab bench. Times are medians.
 type benchReport struct {
 	Processors int            `json:"processors"`
 	Podman     podman.Service `json:"podman"`
@@ -52,8 +52,8 @@ func (a *app) newBenchCmd() *cobra.Command {
 a command in a session, a tool call, writing and reading a file, and 64 MiB of output.
 Next to each it prints the time of Podman's own command for the same, measured in turn in
 the same container with the default isolation. It takes half a minute and leaves nothing.`,
-		Example: `  wisbox bench
-  wisbox bench --runs 50 --json`,
+		Example: `  wisbox lab bench
+  wisbox lab bench --runs 50 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if runs < 1 || runs > maxBenchRuns {
@@ -96,7 +96,7 @@ func (a *app) runBench(ctx context.Context, image string, runs int) error {
 	return a.print(b.report, func(w io.Writer) { b.report.write(w) })
 }
 
-// benching is one run of wisbox bench.
+// benching is one run of wisbox lab bench.
 type benching struct {
 	ctx    context.Context
 	app    *app

@@ -19,7 +19,7 @@ func (a *app) newContextCmd() *cobra.Command {
 and variables. It ends with the process that holds the session, which stays for
 ten minutes after its last use. A session has a default context, and up to seven
 with names.`
-	cmd.Example = `  wisbox context create box shell --language bash --dir src
+	cmd.Example = `  wisbox lab context create box shell --language bash --dir src
   wisbox eval python --session box --context plots -f plots.py
   wisbox repl --context plots box`
 	return cmd

@@ -35,9 +35,9 @@ func (a *app) newDigestShowCmd() *cobra.Command {
 		Short: "Show the digest that a model gets",
 		Long: `Shows a session's digest: its own if one was set, else that of all sessions, else one
 made from its files. --global shows that of all sessions.`,
-		Example: `  wisbox digest show --session box
-  wisbox digest show --session box --level summary
-  wisbox digest show --global`,
+		Example: `  wisbox lab digest show --session box
+  wisbox lab digest show --session box --level summary
+  wisbox lab digest show --global`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDigestShow(cmd.Context(), opts) },
 	}
@@ -53,8 +53,8 @@ func (a *app) newDigestSetCmd() *cobra.Command {
 		Short: "Replace the digest of a session or of all sessions",
 		Long: `Replaces a session's digest with your own Markdown, or with --global that of all
 sessions that have none of their own, and prints it.`,
-		Example: `  wisbox digest set --session box -f digest.md
-  wisbox digest set --global 'Run the tests with: make check'`,
+		Example: `  wisbox lab digest set --session box -f digest.md
+  wisbox lab digest set --global 'Run the tests with: make check'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if opts.file != "" {
 				return noArgs(cmd, args)
@@ -75,8 +75,8 @@ func (a *app) newDigestClearCmd() *cobra.Command {
 		Short: "Delete a digest that was set",
 		Long: `Deletes a session's own digest and prints the one that applies then; --global deletes
 that of all sessions.`,
-		Example: `  wisbox digest clear --session box
-  wisbox digest clear --global`,
+		Example: `  wisbox lab digest clear --session box
+  wisbox lab digest clear --global`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDigestClear(cmd.Context(), opts) },
 	}
@@ -93,8 +93,8 @@ func (a *app) newDigestOptimizeCmd() *cobra.Command {
 and the like, and keeps its answer as the session's digest, or with --global as
 the digest of all sessions that have none of their own. --json prints the model's whole
 response too. The key is read from the environment.`,
-		Example: `  wisbox digest optimize --session box --model gpt-5-mini
-  wisbox digest optimize --session box --global --base-url http://127.0.0.1:8000/v1 --model local`,
+		Example: `  wisbox lab digest optimize --session box --model gpt-5-mini
+  wisbox lab digest optimize --session box --base-url http://127.0.0.1:8000/v1 --model local`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDigestOptimize(cmd.Context(), opts) },
 	}
@@ -112,7 +112,7 @@ func (o *digestOptions) registerPlace(cmd *cobra.Command) {
 // check requires flags that choose exactly one digest.
 func (o *digestOptions) check() error {
 	if (o.session == "") == !o.global {
-		return usageError{errors.New("give --session NAME or --global; see: wisbox digest --help")}
+		return usageError{errors.New("give --session NAME or --global; see: wisbox lab digest --help")}
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (a *app) runDigestShow(ctx context.Context, opts *digestOptions) error {
 	return a.withAllDigest(ctx, func(d *digest.Digester) error {
 		answer, err := d.Answer(ctx, digest.Level(opts.level))
 		if err == nil && answer.Source == digest.FromPlaceholder {
-			err = tool.Errorf(tool.NotFound, "no digest is set for all sessions; set one with: wisbox digest set --global TEXT")
+			err = tool.Errorf(tool.NotFound, "no digest is set for all sessions; set one with: wisbox lab digest set --global TEXT")
 		}
 		if err != nil {
 			return err
@@ -160,7 +160,7 @@ func (a *app) runDigestSet(ctx context.Context, opts *digestOptions, args []stri
 		}
 	}
 	if text == "" {
-		return usageError{errors.New("the digest is empty; to delete one see: wisbox digest clear --help")}
+		return usageError{errors.New("the digest is empty; to delete one see: wisbox lab digest clear --help")}
 	}
 	if opts.session != "" {
 		return a.runTool(ctx, opts.session, "workspace_digest", map[string]any{"set": text})
@@ -191,7 +191,7 @@ func (a *app) runDigestClear(ctx context.Context, opts *digestOptions) error {
 func (a *app) runDigestOptimize(ctx context.Context, opts *digestOptions) error {
 	for _, need := range []struct{ flag, value string }{{"--session", opts.session}, {"--model", opts.model.name()}} {
 		if need.value == "" {
-			return usageError{fmt.Errorf("%s is missing; see: wisbox digest optimize --help", need.flag)}
+			return usageError{fmt.Errorf("%s is missing; see: wisbox lab digest optimize --help", need.flag)}
 		}
 	}
 	model, err := opts.model.endpoint(opts.model.name())

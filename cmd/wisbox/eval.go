@@ -37,7 +37,7 @@ type evalOptions struct {
 }
 
 func (a *app) newEvalCmd() *cobra.Command {
-	return group("eval", "Evaluate code in a sandbox", a.newEvalPythonCmd(), a.newEvalLispCmd())
+	return group("eval", "Evaluate code in a sandbox", append(hidden(a.newEvalLispCmd()), a.newEvalPythonCmd())...)
 }
 
 func (a *app) newEvalPythonCmd() *cobra.Command {
@@ -71,9 +71,9 @@ docs/python.md. The exit code is 1 if the code raised, and 124 if it timed out.`
 	flags.StringVar(&opts.session, "session", "", "`NAME` of a kept session to evaluate in (default: a new one)")
 	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this `FILE`, - is stdin")
 	flags.BoolVar(&opts.keep, "keep", false, "keep names between calls of the session")
-	flags.StringVar(&opts.context, "context", "", "keep names in the context of this `NAME`; see: wisbox context")
+	flags.StringVar(&opts.context, "context", "", "keep names in the context of this `NAME`; see: wisbox lab context")
 	flags.BoolVar(&opts.restricted, "restricted", false, "use the sandbox restricted, whose only effects are writes; without a container it runs in WebAssembly")
-	flags.BoolVar(&opts.wasm, "wasm", false, "use Python in WebAssembly, which needs no Podman; see: wisbox wasm install")
+	flags.BoolVar(&opts.wasm, "wasm", false, "use Python in WebAssembly, which needs no Podman; see: wisbox lab wasm install")
 	opts.engine.register(flags)
 	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value, as `NAME=JSON`; repeatable")
 	flags.StringArrayVar(&opts.reads, "read", nil, "`FILE` of the workspace for the code; repeatable")

@@ -26,8 +26,8 @@ func (a *app) newEvalLispCmd() *cobra.Command {
 		Long: `Evaluates Common Lisp with the tool evaluate-lisp, in a new session, or with --session in
 a kept one, which keeps the definitions. Prints what a model gets: output in sections, then
 the values; with --json the result object. After an unhandled condition the exit code is 1.`,
-		Example: `  wisbox eval lisp '(format t "hello~%") (+ 1 2)'
-  wisbox eval lisp --session box -f defs.lisp`,
+		Example: `  wisbox lab eval-lisp '(format t "hello~%") (+ 1 2)'
+  wisbox lab eval-lisp --session box -f defs.lisp`,
 		Args: codeOr(&opts.file),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := opts.refuseFor(opts.session); err != nil {

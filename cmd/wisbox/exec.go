@@ -27,7 +27,7 @@ func (a *app) newExecCmd() *cobra.Command {
 		Use:   "exec [flags] SESSION -- CMD [ARG…]",
 		Short: "Run a command in a session",
 		Long: `Runs the command in the session's container with this terminal's input and
-output, and exits with its exit code; see: wisbox exit-codes.
+output, and exits with its exit code; see: wisbox help exit-codes.
 With --detach the command belongs to the session: exec prints its id and returns,
 and the command runs until it or the session ends. wisbox ps, logs, attach and kill
 take that id, and so do the tools process_read and process_signal. wisbox keeps its

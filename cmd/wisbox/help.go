@@ -13,9 +13,9 @@ import (
 const helpWidth = 99
 
 // usageTemplate is cobra's own, shortened to fit a screen: it lists rare and global flags by name
-// only, and the root describes only its first commands.
-const usageTemplate = `{{if or .Runnable .HasAvailableSubCommands}}Usage:{{end}}{{if .Runnable}}{{if .HasParent}}
-  {{.UseLine}}{{end}}{{end}}{{if .HasAvailableSubCommands}}
+// only, and the root lists all commands by name.
+const usageTemplate = `{{if .HasParent}}{{if or .Runnable .HasAvailableSubCommands}}Usage:{{end}}{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} COMMAND{{end}}{{if gt (len .Aliases) 0}}
 
 Aliases:
@@ -29,13 +29,18 @@ Commands:{{commands .}}{{end}}{{with flags .LocalFlags}}
 Flags:
 {{.}}{{end}}{{if .HasAvailableInheritedFlags}}
 
-Global flags, see wisbox --help: {{names .InheritedFlags}}{{end}}{{if not .HasParent}}
+Global flags (wisbox help global-flags): {{names .InheritedFlags}}{{end}}
+{{else}}Commands:{{overview}}
 
-wisbox COMMAND --help describes a command.{{end}}
-`
+Help topics: {{topics .}}
+
+wisbox COMMAND --help describes a command, and wisbox help TOPIC a topic.
+{{end}}`
 
 func setHelp(root *cobra.Command) {
 	cobra.AddTemplateFunc("commands", commandLines)
+	cobra.AddTemplateFunc("overview", overview)
+	cobra.AddTemplateFunc("topics", topics)
 	cobra.AddTemplateFunc("flags", flagLines)
 	cobra.AddTemplateFunc("names", func(f *pflag.FlagSet) string { return strings.Join(flagNames(f, isAny), ", ") })
 	root.SetUsageTemplate(usageTemplate)
@@ -67,9 +72,9 @@ func flagLines(all *pflag.FlagSet) string {
 	lines := strings.TrimRight(shown.FlagUsagesWrapped(helpWidth), "\n")
 	switch names := flagNames(all, isRare); {
 	case len(names) > 12:
-		lines += "\n\nwisbox session-flags describes more flags for the new session."
+		lines += "\n\nwisbox help session-flags describes more flags for the new session."
 	case len(names) > 0:
-		lines += "\n\nFlags for special cases, see wisbox session-flags:" + nameLines(names)
+		lines += "\n\nFlags for special cases, see wisbox help session-flags:" + nameLines(names, 2)
 	}
 	return lines
 }
@@ -83,8 +88,8 @@ func flagNames(all *pflag.FlagSet, which func(*pflag.Flag) bool) (names []string
 	return names
 }
 
-// nameLines returns names separated by commas, on lines indented by two spaces.
-func nameLines(names []string) string {
+// nameLines returns names separated by commas, on lines with that indentation.
+func nameLines(names []string, indent int) string {
 	var b strings.Builder
 	column := helpWidth
 	for i, name := range names {
@@ -92,8 +97,8 @@ func nameLines(names []string) string {
 			name += ","
 		}
 		if column+1+len(name) >= helpWidth {
-			b.WriteString("\n ")
-			column = 1
+			b.WriteString("\n" + strings.Repeat(" ", indent-1))
+			column = indent - 1
 		}
 		b.WriteString(" " + name)
 		column += 1 + len(name)
@@ -101,26 +106,59 @@ func nameLines(names []string) string {
 	return b.String()
 }
 
-// firstCommands are described by the root's help; it lists the others by name.
-var firstCommands = []string{"agent", "apply", "diff", "doctor", "exec", "image", "log", "ls", "mcp", "rm", "run", "serve", "session", "shell", "snapshot", "ui", "undo"}
+// sections are the visible commands at the top, by what they are for.
+var sections = []struct {
+	name     string
+	commands []string
+}{
+	{"run", []string{"run", "exec", "shell", "agent", "eval", "repl"}},
+	{"sessions", []string{"create", "ls", "inspect", "start", "stop", "pause", "resume", "clone", "rename", "reset", "save", "load", "rm", "prune", "stats", "top"}},
+	{"changes", []string{"diff", "apply", "branch", "cp", "undo", "history", "snapshot", "template"}},
+	{"processes", []string{"ps", "logs", "attach", "kill"}},
+	{"network", []string{"allow", "deny", "egress", "port", "secret", "ssh-config"}},
+	{"serve", []string{"mcp", "tools", "call", "serve", "ui", "remote"}},
+	{"set up", []string{"image", "doctor", "init", "config", "trust", "mount", "completion", "version", "lab"}},
+}
+
+// overview lists the sections.
+func overview() string {
+	var b strings.Builder
+	for _, s := range sections {
+		lines := strings.TrimPrefix(nameLines(s.commands, len("  processes  ")), "\n")
+		fmt.Fprintf(&b, "\n  %-9s  %s", s.name, strings.TrimLeft(lines, " "))
+	}
+	return b.String()
+}
+
+// topics lists the commands that are only help.
+func topics(root *cobra.Command) string {
+	var names []string
+	for _, below := range root.Commands() {
+		if below.IsAdditionalHelpTopicCommand() && !below.Hidden {
+			names = append(names, below.Name())
+		}
+	}
+	return strings.Join(names, ", ")
+}
 
 // commandLines describes the subcommands of a command.
 func commandLines(cmd *cobra.Command) string {
 	var b strings.Builder
-	var others []string
 	for _, below := range cmd.Commands() {
-		switch {
-		case below.Hidden || below.Name() == "help":
-		case cmd.HasParent() || slices.Contains(firstCommands, below.Name()):
-			fmt.Fprintf(&b, "\n  %-*s %s", cmd.Commands()[0].NamePadding(), below.Name(), below.Short)
-		default:
-			others = append(others, below.Name())
+		if below.IsAvailableCommand() {
+			fmt.Fprintf(&b, "\n  %-*s %s", below.NamePadding(), below.Name(), below.Short)
 		}
 	}
-	if len(others) > 0 {
-		b.WriteString("\n\nMore commands:" + nameLines(others))
-	}
 	return b.String()
+}
+
+// newGlobalFlagsCmd returns the topic with the flags of every command.
+func newGlobalFlagsCmd(flags *pflag.FlagSet) *cobra.Command {
+	return &cobra.Command{
+		Use:   "global-flags",
+		Short: "Describe the flags of every command",
+		Long:  "Every command takes these flags.\n\n" + strings.TrimRight(flags.FlagUsagesWrapped(helpWidth), "\n"),
+	}
 }
 
 // newSessionFlagsCmd returns the topic with all flags of a new session.
@@ -130,7 +168,7 @@ func newSessionFlagsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "session-flags",
 		Short: "Describe all flags of a new session",
-		Long: "wisbox run, agent, eval, mcp and session create open sessions with these flags. Your configuration\n" +
+		Long: "wisbox run, agent, eval, mcp and create open sessions with these flags. Your configuration\n" +
 			"files can set them too, see wisbox config.\n\n" + strings.TrimRight(all.FlagUsagesWrapped(helpWidth), "\n"),
 	}
 }

@@ -41,6 +41,53 @@ func TestHelpFitsATerminal(t *testing.T) {
 	})
 }
 
+// TestTheFirstHelpIsShort, and has every command.
+func TestTheFirstHelpIsShort(t *testing.T) {
+	var out strings.Builder
+	root := (&app{in: strings.NewReader(""), out: &out, err: io.Discard}).newRootCmd()
+	require.NoError(t, root.Help())
+	assert.LessOrEqual(t, strings.Count(out.String(), "\n"), 30, out.String())
+	listed := map[string]int{}
+	for _, s := range sections {
+		for _, name := range s.commands {
+			listed[name]++
+		}
+	}
+	for _, cmd := range root.Commands() {
+		switch {
+		case cmd.IsAdditionalHelpTopicCommand() && !cmd.Hidden:
+			assert.Contains(t, out.String(), cmd.Name())
+		case cmd.IsAvailableCommand() && cmd.Name() != "help":
+			assert.Equal(t, 1, listed[cmd.Name()], cmd.Name())
+			delete(listed, cmd.Name())
+		}
+	}
+	assert.Empty(t, listed, "they don't exist")
+}
+
+// TestTheFormerNamesStillWork, without being shown.
+func TestTheFormerNamesStillWork(t *testing.T) {
+	root := (&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}).newRootCmd()
+	for former, now := range map[string]string{
+		"session create": "create", "session list": "ls", "session ls": "ls", "session inspect": "inspect", "session pause": "pause", "session resume": "resume",
+		"session clone": "clone", "session save": "save", "session load": "load", "session reset": "reset", "session allow": "allow", "session deny": "deny",
+		"session rm": "rm", "session start": "start", "session stop": "stop", "session rename": "rename", "session secret": "secret", "session egress": "egress",
+		"log": "history", "log verify": "history verify", "rlm run": "lab rlm run", "digest show": "lab digest show", "wasm install": "lab wasm install",
+		"context ls": "lab context ls", "bench": "lab bench", "metrics": "lab metrics", "eval lisp": "lab eval-lisp", "list": "ls",
+	} {
+		of := func(line string) *cobra.Command {
+			cmd, rest, err := root.Find(strings.Fields(line))
+			require.NoError(t, err, line)
+			require.Empty(t, rest, line)
+			return cmd
+		}
+		was, is := of(former), of(now)
+		assert.Equal(t, is.Short, was.Short, former)
+		assert.Equal(t, is.Flags().FlagUsages(), was.Flags().FlagUsages(), former)
+		assert.True(t, is.IsAvailableCommand(), now)
+	}
+}
+
 func TestEveryFlagSaysWhatItTakes(t *testing.T) {
 	everyCommand((&app{}).newRootCmd(), func(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

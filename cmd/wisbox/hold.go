@@ -30,7 +30,7 @@ func (a *app) newHoldCmd() *cobra.Command {
 }
 
 // runHold prints one line on stdout for the client that started it: that it is ready, or the error
-// as JSON. `wisbox metrics` asks it for its counters.
+// as JSON. `wisbox lab metrics` asks it for its counters.
 func (a *app) runHold(ctx context.Context, name string, idle time.Duration) error {
 	boundMemory()
 	a.json, a.err = true, a.out

@@ -23,7 +23,7 @@ func (a *app) newImageWrapCmd() *cobra.Command {
 session's Pod needs nothing else. The image needs no shell, and keeps its environment; it
 must be for this machine's architecture. Without IMAGE, wraps the default image of
 sessions. Wrap images again after an update of wisbox. If Python in WebAssembly is installed
-here (wisbox wasm install), it is added below ` + wasm.SharedDir + `, with its compiled code.
+here (wisbox lab wasm install), it is added below ` + wasm.SharedDir + `, with its compiled code.
 
 Prints the new image's name. Push the image to a registry that the cluster's nodes reach, or
 load it into the nodes; see docs/cluster.md.`,
@@ -83,7 +83,7 @@ func (a *app) runImageWrap(ctx context.Context, opts *images.WrapOptions) error 
 		return a.print(report, func(w io.Writer) {
 			printWrapped(w, report)
 			if opts.Shared == nil {
-				fmt.Fprintln(w, "without Python in WebAssembly; to add it: wisbox wasm install, and wrap the image again")
+				fmt.Fprintln(w, "without Python in WebAssembly; to add it: wisbox lab wasm install, and wrap the image again")
 			}
 		})
 	})

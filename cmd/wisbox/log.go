@@ -19,17 +19,18 @@ func (a *app) newLogCmd() *cobra.Command {
 	var tail int
 	var network bool
 	cmd := &cobra.Command{
-		Use:   "log SESSION",
-		Short: "Show a session's calls: time, outcome and changed files",
+		Use:     "history SESSION",
+		Aliases: []string{"log"},
+		Short:   "Show a session's calls: time, outcome and changed files",
 		Long: `Shows the session's log: one record per call, without content, code or variables.
 Files that programs changed are known only if the session has --auto-snapshot;
 otherwise CHANGED shows unknown. wisbox undo takes the id under CALL.
 With --json each record is a JSON object, also with the caller, the arguments, and the
 hashes of the files that the tool changed.
 --network shows connections instead, made and denied.`,
-		Example: `  wisbox log box --tail 20
-  wisbox log box --network
-  wisbox log verify box`,
+		Example: `  wisbox history box --tail 20
+  wisbox history box --network
+  wisbox history verify box`,
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runLog(cmd.Context(), args[0], tail, network) },
 	}

@@ -45,7 +45,7 @@ func (a *app) mentionConnections(ctx context.Context, m *wisbox.Manager, session
 		return nil
 	})
 	if err == nil && made+denied > 0 {
-		fmt.Fprintf(a.out, "network: %d connections made, %d denied; see: wisbox log %s --network\n", made, denied, session)
+		fmt.Fprintf(a.out, "network: %d connections made, %d denied; see: wisbox history %s --network\n", made, denied, session)
 	}
 	return err
 }

@@ -85,7 +85,7 @@ whose name it prints at its start, and removes the file at its end.`,
 	flags.StringVar(&opts.session, "session", "", "`NAME` of a kept session for all connections")
 	registerProfile(flags, &opts.profile, `the session's, else "wisbox"`)
 	flags.StringSliceVar(&opts.tools, "tools", nil, "offer only these tools: `GROUP`s ("+strings.Join(groupNames(), ", ")+") and names, separated by commas; repeatable (default all)")
-	flags.StringVar(&opts.optimizer, "digest-model", "", "offer the tool digest_optimize, which asks the model `NAME` at $"+modelURLVariable+"; see: wisbox digest optimize --help")
+	flags.StringVar(&opts.optimizer, "digest-model", "", "offer the tool digest_optimize, which asks the model `NAME` at $"+modelURLVariable+"; see: wisbox lab digest optimize --help")
 	flags.StringVar(&opts.http, "http", "", "serve HTTP on this `ADDRESS`: 127.0.0.1:PORT or unix:PATH")
 	flags.StringVar(&opts.tokenFile, "token-file", "", "`FILE` of the bearer token for --http (mode 600; created if missing)")
 	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web `ORIGIN` that may send requests, e.g. https://host:port; repeatable")

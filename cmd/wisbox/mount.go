@@ -19,12 +19,12 @@ func (a *app) newMountCmd() *cobra.Command {
 		Use:   "mount --dry-run --mount HOST[:DEST][,…] [--allow-root DIR]",
 		Short: "Show what a mount would copy and what it would skip",
 		Long: `Shows what --mount would copy. Mounts are copies, made when a session opens: see
-wisbox run --mount and wisbox session create --mount.`,
+wisbox run --mount and wisbox create --mount.`,
 		Example: `  wisbox mount --dry-run --mount ./project:project,exclude=**/*.log`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !dry {
-				return usageError{fmt.Errorf("--dry-run is missing; use `wisbox run` or `wisbox session create` to mount")}
+				return usageError{fmt.Errorf("--dry-run is missing; use `wisbox run` or `wisbox create` to mount")}
 			}
 			if len(flags.mounts) == 0 {
 				return usageError{errors.New("--mount is missing; give the mount to try")}

@@ -21,7 +21,7 @@ func (a *app) newPsCmd() *cobra.Command {
 		Short: "List the processes of a session, or of all sessions",
 		Long: `Lists the commands that outlive the call that started them: those of wisbox exec
 --detach and of the tool process_start. It includes the last 16 that ended, until
-nobody has used the session for ten minutes; later, wisbox log shows how they ended.
+nobody has used the session for ten minutes; later, wisbox history shows how they ended.
 Without SESSION, it lists those of all kept sessions.
 wisbox logs, attach and kill take an id, or enough of its beginning to be unique.`,
 		Example: `  wisbox ps

@@ -193,19 +193,26 @@ func changeRemotes(change func(*far.Book) error) error {
 // Others fail if a remote is chosen.
 var (
 	onRemotes = []string{
-		"run", "exec", "shell", "ps", "logs", "attach", "kill", "port", "call", "eval", "context", "repl", "diff", "apply", "branch", "snapshot",
-		"template", "undo", "session", "cp", "mcp", "log", "ls", "rm", "rename", "stop", "start", "stats",
+		"run", "exec", "shell", "ps", "logs", "attach", "kill", "port", "call", "eval", "eval-lisp", "context", "repl", "diff", "apply", "branch", "snapshot",
+		"template", "undo", "cp", "mcp", "history", "stats", "session", "create", "ls", "inspect", "rm", "stop", "start", "pause", "resume", "rename",
+		"clone", "reset", "save", "load", "allow", "deny", "egress", "secret", "update",
 	}
 	onKube       = []string{"serve"} // but not on other machines
-	notOnRemotes = []string{"mcp install", "mcp config", "log verify"}
-	ofNoSession  = []string{"", "help", "completion", "version", "exit-codes", "session-flags", "remote", "config", "init", "trust", "tools", "mount", "wasm", "rlm", "__complete", "__completeNoDesc"}
+	notOnRemotes = []string{"mcp install", "mcp config", "history verify"}
+	ofNoSession  = []string{"", "help", "completion", "version", "exit-codes", "global-flags", "session-flags", "lab", "remote", "config", "init", "trust", "tools", "mount", "wasm", "rlm", "__complete", "__completeNoDesc"}
 	alwaysHere   = []string{"__hold", "__relay", "__init", "__pod"} // started by another wisbox, on Linux
-	ofFiles      = []string{"log verify"}                           // work on any system
+	ofFiles      = []string{"history verify"}                       // work on any system
 )
+
+// nameOf returns a command's name without wisbox, and without the groups session and lab.
+func nameOf(cmd *cobra.Command) string {
+	name := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), "wisbox"))
+	return strings.TrimPrefix(strings.TrimPrefix(name, "session "), "lab ")
+}
 
 // chooseRemote determines the machine for a command.
 func (a *app) chooseRemote(cmd *cobra.Command) error {
-	name := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), "wisbox"))
+	name := nameOf(cmd)
 	first, _, _ := strings.Cut(name, " ")
 	if slices.Contains(ofNoSession, first) || slices.Contains(alwaysHere, first) {
 		return nil

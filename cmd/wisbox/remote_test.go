@@ -25,7 +25,7 @@ func TestWithoutLinuxCommandsNeedAnotherMachine(t *testing.T) {
 	t.Cleanup(func() { system = usual })
 	seen := 0
 	everyCommand((&app{}).newRootCmd(), func(cmd *cobra.Command) {
-		name := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), "wisbox"))
+		name := nameOf(cmd)
 		first, _, _ := strings.Cut(name, " ")
 		free := slices.Contains(ofNoSession, first) || slices.Contains(alwaysHere, first) || slices.Contains(ofFiles, name)
 		a := &app{}

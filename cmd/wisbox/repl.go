@@ -33,7 +33,7 @@ names; Ctrl-D or exit() leaves; help() shows this. Without a terminal the lines 
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runRepl(cmd.Context(), args[0], name, out) },
 	}
-	cmd.Flags().StringVar(&name, "context", "", "use the context of this `NAME`; see: wisbox context")
+	cmd.Flags().StringVar(&name, "context", "", "use the context of this `NAME`; see: wisbox lab context")
 	cmd.Flags().StringVar(&out, "out", "", "save pictures in this `DIR` (default: a new one in the temporary directory)")
 	return cmd
 }

@@ -44,9 +44,9 @@ text with operations (slice, grep, count, chunk, split, combine, and eval in Web
 if that is installed), may ask a child model about parts, and gives a final answer. At
 a limit the answer is the output of its last commit, and stderr says so. The key comes
 from the environment. The cache directory keeps the results of operations.`,
-		Example: `  wisbox rlm run -q 'Who changed the schema?' -c mail.txt --model gpt-5-mini
-  wisbox rlm run -q 'How many errors?' -c app.log --base-url http://127.0.0.1:8000/v1 --model local
-  wisbox rlm run -q 'Who signed?' -c contract.txt --api anthropic --model claude-sonnet-4-5 -v`,
+		Example: `  wisbox lab rlm run -q 'Who changed the schema?' -c mail.txt --model gpt-5-mini
+  wisbox lab rlm run -q 'How many?' -c app.log --base-url http://127.0.0.1:8000/v1 --model local
+  wisbox lab rlm run -q 'Who signed?' -c contract.txt --api anthropic --model claude-sonnet-4-5 -v`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runRlm(cmd.Context(), opts) },
 	}
@@ -96,7 +96,7 @@ func (o *rlmOptions) checkLimits() error {
 func (a *app) runRlm(ctx context.Context, opts *rlmOptions) error {
 	for _, need := range []struct{ flag, value string }{{"-q", opts.question}, {"-c", opts.context}, {"--model", opts.name()}} {
 		if need.value == "" {
-			return usageError{fmt.Errorf("%s is missing; see: wisbox rlm run --help", need.flag)}
+			return usageError{fmt.Errorf("%s is missing; see: wisbox lab rlm run --help", need.flag)}
 		}
 	}
 	if err := opts.checkLimits(); err != nil {

@@ -6,12 +6,13 @@ const rootHelp = `wisbox gives an agent a workspace, a directory on this machine
 see as /workspace in a limited container without a network, and tools for it.
 
 Begin with:
-  wisbox image build                          build the image that programs run in, once
-  wisbox run --mount . -- python3 -V          run one command in a new session
-  wisbox session create box --mount ./src     create a session that stays
-  wisbox exec box -- ls -l                    run a program in it
-  wisbox diff box                             show its changes; wisbox apply writes them to ./src
-  wisbox agent claude                         run a coding agent on a copy of this folder`
+  wisbox image build                    build the image that programs run in, once
+  wisbox run --mount . -- python3 -V    run one command on a copy of this folder
+  wisbox agent claude                   run a coding agent on a copy of this folder
+  wisbox create box --mount .           create a session that stays
+  wisbox exec box -- ls -l              run a command in it; wisbox shell box opens a terminal
+  wisbox diff box                       show its changes; wisbox undo box undoes the last ones
+  wisbox apply box                      write its changes to this folder`
 
 const exitCodesHelp = `0      done
 1      error; stderr has its kind and message, as JSON with --json
@@ -42,7 +43,7 @@ func (a *app) newRootCmd() *cobra.Command {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(a.flagError)
 	root.SetHelpCommand(newHelpCmd(root))
 	setHelp(root)
 	flags := root.PersistentFlags()
@@ -53,13 +54,14 @@ func (a *app) newRootCmd() *cobra.Command {
 	flags.StringVar(&a.url, "podman", "", "`URL` of Podman's service, unix:///path or ssh://host (default: find one)")
 	flags.StringVar(&a.remote, "remote", "", "`NAME` of the machine with the sessions (default $WISBOX_REMOTE)")
 	root.AddCommand(
-		a.newRunCmd(), a.newAgentCmd(), a.newExecCmd(), a.newShellCmd(), a.newPsCmd(), a.newLogsCmd(), a.newAttachCmd(), a.newKillCmd(), a.newPortCmd(), a.newSSHConfigCmd(), a.newSSHProxyCmd(), a.newCallCmd(), a.newEvalCmd(), a.newContextCmd(), a.newReplCmd(), a.newWasmCmd(), a.newRlmCmd(),
-		a.newDiffCmd(), a.newApplyCmd(), a.newBranchCmd(), a.newSnapshotCmd(), a.newTemplateCmd(), a.newUndoCmd(), a.newDigestCmd(), a.newSessionCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(), a.newServeCmd(), a.newUICmd(),
-		a.newPruneCmd(), a.newDoctorCmd(), a.newBenchCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newRemoteCmd(), a.newHoldCmd(), a.newRelayCmd(),
-		&cobra.Command{Use: "exit-codes", Short: "Describe the exit codes", Long: exitCodesHelp}, newSessionFlagsCmd(),
+		a.newRunCmd(), a.newAgentCmd(), a.newExecCmd(), a.newShellCmd(), a.newPsCmd(), a.newLogsCmd(), a.newAttachCmd(), a.newKillCmd(), a.newPortCmd(), a.newSSHConfigCmd(), a.newSSHProxyCmd(), a.newCallCmd(), a.newEvalCmd(), a.newReplCmd(),
+		a.newDiffCmd(), a.newApplyCmd(), a.newBranchCmd(), a.newSnapshotCmd(), a.newTemplateCmd(), a.newUndoCmd(), a.newLogCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(), a.newServeCmd(), a.newUICmd(),
+		a.newPruneCmd(), a.newStatsCmd(), a.newTopCmd(), a.newDoctorCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newRemoteCmd(), a.newLabCmd(), a.newHoldCmd(), a.newRelayCmd(),
+		&cobra.Command{Use: "exit-codes", Short: "Describe the exit codes", Long: exitCodesHelp}, newSessionFlagsCmd(), newGlobalFlagsCmd(flags),
 	)
+	root.AddCommand(a.sessionCommands()...)
+	root.AddCommand(hidden(append(a.labCommands(), group("session", "Create, inspect and remove sessions", a.sessionCommands()...))...)...)
 	root.AddCommand(a.podCommands()...)
-	root.AddCommand(a.shortNames()...)
 	a.complete(root)
 	strictCompletion(root)
 	return root

@@ -26,7 +26,7 @@ func (a *app) newRunCmd() *cobra.Command {
 		Short: "Run one command in a new session and remove it",
 		Long: `Opens a session, copies the mounts in, runs the command in /workspace with this
 terminal's input and output, and removes everything. It exits with the command's exit
-code; see: wisbox exit-codes. If input and output are a terminal, the command gets one
+code; see: wisbox help exit-codes. If input and output are a terminal, the command gets one
 too, and all keys, including Ctrl-C.`,
 		Example: `  wisbox run -- python3 -c 'print(6 * 7)'
   wisbox run --mount ./project --memory 512m -- python3 -m unittest
@@ -40,6 +40,9 @@ too, and all keys, including Ctrl-C.`,
 	opts.registerRecord(cmd.Flags())
 	opts.programFlags.register(cmd.Flags())
 	opts.terminalFlags.register(cmd.Flags(), "pass on also what is typed on this terminal")
+	for _, name := range lifeFlags {
+		cmd.Flags().Lookup(name).Hidden = true
+	}
 	cmd.Flags().BoolVarP(&opts.noTTY, "no-tty", "T", false, "give the command no terminal, even if this is one")
 	return cmd
 }
@@ -55,7 +58,15 @@ func (a *app) runRun(ctx context.Context, opts *runOptions, argv []string) error
 	return a.engineError(ctx, a.runOnce(ctx, opts, so, argv))
 }
 
+// lifeFlags have no meaning for run, whose session ends with the command.
+var lifeFlags = []string{"ttl", "idle"}
+
 func (o *runOptions) check(a *app) error {
+	for _, name := range lifeFlags {
+		if o.flags.Changed(name) {
+			return usageError{fmt.Errorf("--%s: the session of run ends with its command; use --timeout TIME", name)}
+		}
+	}
 	if o.tty && o.noTTY {
 		return usageError{errors.New("--tty and --no-tty exclude each other; give one of the two")}
 	}

@@ -120,7 +120,7 @@ func TestScripts(t *testing.T) {
 
 // testedInGo are commands that a script can't test successfully, because they need a terminal, a
 // second process, another registry, or minutes.
-var testedInGo = []string{"agent", "attach", "bench", "doctor", "image build", "image pull", "image wrap", "mcp", "port", "serve", "shell", "ssh-proxy", "top", "ui"}
+var testedInGo = []string{"agent", "attach", "doctor", "image build", "image pull", "image wrap", "lab bench", "mcp", "port", "serve", "shell", "ssh-proxy", "top", "ui"}
 
 // TestEveryCommandIsInAScript with its happy path and with an error.
 func TestEveryCommandIsInAScript(t *testing.T) {

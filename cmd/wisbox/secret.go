@@ -61,8 +61,8 @@ reads a secret's file again whenever it makes the session's container. A value o
 environment is in the memory of the process that holds the session, which then stays
 until the session ends. If that process is killed, the session's programs are
 unavailable until you set the secret again.`,
-		Example: `  wisbox session secret box TOKEN=./token
-  GH_TOKEN=… wisbox session secret box GH_TOKEN=env`,
+		Example: `  wisbox secret box TOKEN=./token
+  GH_TOKEN=… wisbox secret box GH_TOKEN=env`,
 		Args: atLeast("SESSION", "NAME=FILE|env"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runSessionSecret(cmd.Context(), args[0], args[1:])

@@ -20,13 +20,6 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-func (a *app) newSessionCmd() *cobra.Command {
-	return group("session", "Create, list, inspect, pause, clone, save and remove sessions",
-		a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionSecretCmd(), a.newSessionRmCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(),
-		a.newSessionPauseCmd(), a.newSessionResumeCmd(), a.newSessionRenameCmd(),
-		a.newSessionAllowCmd(), a.newSessionDenyCmd(), a.newSessionEgressCmd(), a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd())
-}
-
 func (a *app) newSessionCreateCmd() *cobra.Command {
 	flags, project, profile := &sessionFlags{}, &devcontainerFlags{}, ""
 	cmd := &cobra.Command{
@@ -41,11 +34,11 @@ updateContentCommand and postCreateCommand from a project's devcontainer.json, c
 project to /workspace, and prints the settings that it ignores. The file can't use paths
 outside of the project or variables of this machine. wisbox builds an image only with
 --build, and pulls one only with --pull missing.`,
-		Example: `  wisbox session create box --mount ./project:project --memory 2g
-  wisbox session create agent --profile anthropic
-  wisbox session create shop --service db=docker.io/library/redis:7
-  wisbox session create box --devcontainer . --build --allow node
-  wisbox session create --ttl 2h`,
+		Example: `  wisbox create box --mount ./project:project --memory 2g
+  wisbox create agent --profile anthropic
+  wisbox create shop --service db=docker.io/library/redis:7
+  wisbox create box --devcontainer . --build --allow node
+  wisbox create --ttl 2h`,
 		Args: exactArgs("[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runSessionCreate(cmd.Context(), flags, project, profile, args)
@@ -100,8 +93,8 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, project
 
 func (a *app) newSessionListCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
+		Use:     "ls",
+		Aliases: []string{"list"},
 		Short:   "List the sessions",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runSessionList(cmd.Context()) },
@@ -140,7 +133,7 @@ func (a *app) runSessionList(ctx context.Context) error {
 
 func printSessions(w io.Writer, rows []sessionRow) {
 	if len(rows) == 0 {
-		fmt.Fprintln(w, "there are no sessions; make one with: wisbox session create NAME")
+		fmt.Fprintln(w, "there are no sessions; make one with: wisbox create NAME")
 		return
 	}
 	tw := newTable(w, "SESSION", "STATE", "KIND", "IN USE", "CREATED")
@@ -193,7 +186,7 @@ func (a *app) printInspection(w io.Writer, in *wisbox.Inspection) {
 	}
 	printGiven(w, in)
 	if in.Paused != nil {
-		fmt.Fprintf(w, "paused     since %s; go on with: wisbox session resume %s\n", in.Paused.Local().Format(time.DateTime), in.ID)
+		fmt.Fprintf(w, "paused     since %s; go on with: wisbox resume %s\n", in.Paused.Local().Format(time.DateTime), in.ID)
 	}
 	switch {
 	case in.Sandbox == nil && in.Paused != nil:
@@ -216,7 +209,7 @@ func (a *app) printInspection(w io.Writer, in *wisbox.Inspection) {
 	case far.IsKube(a.far):
 		fmt.Fprintln(w, "network    the Pod's; wisbox opens it to nothing")
 	default:
-		fmt.Fprintln(w, "network    none; wisbox session allow opens it to a host")
+		fmt.Fprintln(w, "network    none; wisbox allow opens it to a host")
 	}
 	printLimits(w, in.Limits, in.Sandbox != nil)
 	if in.Sandbox != nil && len(in.Sandbox.Lacks) > 0 {

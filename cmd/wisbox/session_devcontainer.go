@@ -108,7 +108,7 @@ func (a *app) ready(ctx context.Context, s *wisbox.Session, file *devcontainer.F
 		}
 		switch {
 		case res.Status != sandbox.StatusExited:
-			fmt.Fprintf(a.err, "wisbox: %s ended: %s; the session stays, see: wisbox log %s\n", name, res.Status, s.ID())
+			fmt.Fprintf(a.err, "wisbox: %s ended: %s; the session stays, see: wisbox history %s\n", name, res.Status, s.ID())
 			return exitCode(exitError)
 		case res.ExitCode != 0:
 			fmt.Fprintf(a.err, "wisbox: %s exited with code %d; the session stays: go on in it with wisbox shell %s, or remove it\n", name, res.ExitCode, s.ID())

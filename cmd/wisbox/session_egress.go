@@ -20,8 +20,8 @@ func (a *app) newSessionAllowCmd() *cobra.Command {
 		Long: `Adds rules to the session's own: HOST[:PORT,…], *.HOST, python, node and so on, as for
 --allow. They apply at once and stay. A rule replaces the same rule of wisbox session
 deny. Programs that already run may lack the proxy's variables.`,
-		Example: `  wisbox session allow box pypi.org files.pythonhosted.org
-  wisbox session allow box git`,
+		Example: `  wisbox allow box pypi.org files.pythonhosted.org
+  wisbox allow box git`,
 		Args: atLeast("SESSION", "RULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.changeEgress(cmd.Context(), args[0], func(s *wisbox.Session) (*wisbox.Egress, error) {
@@ -36,8 +36,8 @@ func (a *app) newSessionDenyCmd() *cobra.Command {
 		Use:   "deny SESSION RULE…",
 		Short: "Deny a session's programs connections to hosts",
 		Long: `Adds rules that override those that allow: HOST[:PORT,…] or *.HOST. Open connections
-to these hosts are reset. A rule replaces the same rule of wisbox session allow.`,
-		Example: `  wisbox session deny box uploads.example.com`,
+to these hosts are reset. A rule replaces the same rule of wisbox allow.`,
+		Example: `  wisbox deny box uploads.example.com`,
 		Args:    atLeast("SESSION", "RULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.changeEgress(cmd.Context(), args[0], func(s *wisbox.Session) (*wisbox.Egress, error) {
@@ -53,7 +53,7 @@ func (a *app) newSessionEgressCmd() *cobra.Command {
 		Short: "Show a session's network rules, traffic and denied connections",
 		Long: `Shows the session's rules, its traffic and the last denied connections. For a session
 with --egress record it also shows the rules that its programs needed, as flags.`,
-		Example: `  wisbox session egress box`,
+		Example: `  wisbox egress box`,
 		Args:    exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.changeEgress(cmd.Context(), args[0], func(s *wisbox.Session) (*wisbox.Egress, error) {

@@ -98,7 +98,7 @@ func (f *sessionFlags) registerNetwork(flags *pflag.FlagSet) {
 
 // registerRecord adds the flag of commands that show recorded connections.
 func (f *sessionFlags) registerRecord(flags *pflag.FlagSet) {
-	flags.StringVar(&f.egress, "egress", "", "`KIND` record: let programs connect to all public hosts on ports 443 and 80; the end of run, and wisbox session egress, print the --allow rules that they needed")
+	flags.StringVar(&f.egress, "egress", "", "`KIND` record: let programs connect to all public hosts on ports 443 and 80; the end of run, and wisbox egress, print the --allow rules that they needed")
 }
 
 // egressRecord is the only value of --egress.

@@ -70,11 +70,11 @@ func (a *app) newSessionSaveCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "save SESSION FILE|-",
 		Short: "Write a session's workspace, snapshots and settings to a file",
-		Long: `Writes an archive from which wisbox session load creates a session, here or on another
+		Long: `Writes an archive from which wisbox load creates a session, here or on another
 machine. It includes the variables of the session's programs (--env). wisbox replaces
 FILE only once the archive is complete; - is stdout.`,
-		Example: `  wisbox session save box box.wisbox
-  wisbox session save box - | ssh ci wisbox session load - box`,
+		Example: `  wisbox save box box.wisbox
+  wisbox save box - | ssh ci wisbox load - box`,
 		Args: exactArgs("SESSION", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runSessionSave(cmd.Context(), args[0], args[1])
@@ -162,7 +162,7 @@ func (a *app) newSessionLoadCmd() *cobra.Command {
 	opts := &loadOptions{}
 	cmd := &cobra.Command{
 		Use:   "load FILE|- [NAME]",
-		Short: "Create a session from a file of wisbox session save",
+		Short: "Create a session from a file of wisbox save",
 		Long: `Creates a kept session with the archive's workspace and snapshots. Checks every part
 of the archive first. Prints the session's name.
 
@@ -170,9 +170,9 @@ The session has wisbox's defaults or the settings of the flags. For an archive o
 own, --with-settings takes its settings too: image, variables, digest and so on, but no
 limit above the session's and no path of the host. stderr names the settings of the
 archive that the session doesn't have.`,
-		Example: `  wisbox session load box.wisbox
-  wisbox session load --image localhost/mine box.wisbox
-  wisbox session load --with-settings --memory 4g box.wisbox again`,
+		Example: `  wisbox load box.wisbox
+  wisbox load --image localhost/mine box.wisbox
+  wisbox load --with-settings --memory 4g box.wisbox again`,
 		Args: exactArgs("FILE", "[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionLoad(cmd.Context(), args, opts) },
 	}
@@ -207,7 +207,7 @@ func (a *app) runSessionLoad(ctx context.Context, args []string, flags *loadOpti
 	defer m.Close()
 	bar := a.newProgress(func() int64 { return sizeOfFile(in) })
 	s, err := m.Load(ctx, io.TeeReader(in, bar), &wisbox.LoadOptions{Settings: settings, WithSettings: flags.settings, OnLeftOut: func(left []string) {
-		fmt.Fprintf(a.err, "wisbox: settings of the archive that the session doesn't have: %s; see wisbox session load --help\n", strings.Join(left, ", "))
+		fmt.Fprintf(a.err, "wisbox: settings of the archive that the session doesn't have: %s; see wisbox load --help\n", strings.Join(left, ", "))
 	}})
 	bar.end()
 	if err != nil {

@@ -19,12 +19,12 @@ func (a *app) newSessionPauseCmd() *cobra.Command {
 		Long: `Freezes the session's programs: they keep their memory, use no processor time, and
 their time limits stop. Commands and tools that run or control programs fail at once
 meanwhile; files can be read and changed, also by snapshot, undo and cp. Services keep
-running. The pause lasts until wisbox session resume, even if processes of wisbox end in
+running. The pause lasts until wisbox resume, even if processes of wisbox end in
 between; --idle doesn't count, --ttl does. Memory doesn't survive a reboot: after one,
 resume creates another container over the same files.`,
-		Example: `  wisbox session pause box
+		Example: `  wisbox pause box
   wisbox undo box
-  wisbox session resume box`,
+  wisbox resume box`,
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionPause(cmd.Context(), args[0]) },
 	}
@@ -53,7 +53,7 @@ func (a *app) newSessionResumeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume SESSION",
 		Short: "Resume the programs of a paused session",
-		Long: `Resumes the programs that wisbox session pause stopped. If the container is gone, e.g.
+		Long: `Resumes the programs that wisbox pause stopped. If the container is gone, e.g.
 after a reboot, wisbox creates another one over the same files, and reports that.`,
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionResume(cmd.Context(), args[0]) },

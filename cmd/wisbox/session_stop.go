@@ -19,7 +19,7 @@ func (a *app) newSessionStopCmd() *cobra.Command {
 		Short: "Stop sessions: end their programs and containers; the files stay",
 		Long: `Stops sessions: ends their programs, interpreters, services and containers. Files,
 snapshots and the log stay, and the next command starts a container again. Secrets
-without a file are lost; set them again with wisbox session secret. Stopping a stopped
+without a file are lost; set them again with wisbox secret. Stopping a stopped
 session succeeds.`,
 		Example: `  wisbox stop box`,
 		Args:    atLeast("SESSION"),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strings"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -17,25 +18,19 @@ import (
 )
 
 func (a *app) newSnapshotCmd() *cobra.Command {
-	var label string
 	var quiesce bool
 	create := &cobra.Command{
 		Use: "create SESSION [NAME]", Short: "Create a snapshot of the workspace", Args: exactArgs("SESSION", "[NAME]"),
 		Long: `Creates a snapshot of the workspace and prints its ID. Other commands take NAME, the ID
-or the beginning of the ID as SNAPSHOT.`,
+or the beginning of the ID as SNAPSHOT; wisbox diff SESSION SNAPSHOT compares. NAME is one
+line of at most 200 characters.`,
 		Example: `  wisbox snapshot create box before-upgrade
   wisbox snapshot restore box before-upgrade`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 && label != "" {
-				return usageError{errors.New("--label and NAME are the same; give one of the two")}
-			}
-			if len(args) > 1 {
-				label = args[1]
-			}
+			label := strings.Join(args[1:], "")
 			return a.runTool(cmd.Context(), args[0], "snapshot_create", given(map[string]any{"label": label, "quiesce": quiesce}))
 		},
 	}
-	create.Flags().StringVar(&label, "label", "", "name of the snapshot, like NAME: one line of `TEXT` of at most 200 characters")
 	restore := &cobra.Command{
 		Use: "restore SESSION SNAPSHOT", Short: "Restore the workspace to a snapshot, in place", Args: exactArgs("SESSION", "SNAPSHOT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,18 +40,7 @@ or the beginning of the ID as SNAPSHOT.`,
 	for _, c := range []*cobra.Command{create, restore} {
 		c.Flags().BoolVar(&quiesce, "quiesce", false, "pause the session's programs meanwhile, if the host can")
 	}
-	diff := &cobra.Command{
-		Use: "diff SESSION SNAPSHOT [SNAPSHOT]", Short: "Compare a snapshot with the workspace, or with another one",
-		Args: exactArgs("SESSION", "SNAPSHOT", "[SNAPSHOT]"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			params := map[string]any{"from": args[1]}
-			if len(args) == 3 {
-				params["to"] = args[2]
-			}
-			return a.runTool(cmd.Context(), args[0], "snapshot_diff", params)
-		},
-	}
-	return group("snapshot", "Create, compare and restore snapshots of a session's workspace", create, diff, restore,
+	return group("snapshot", "Create and restore snapshots of a session's workspace", create, restore,
 		&cobra.Command{
 			Use: "list SESSION", Aliases: []string{"ls"}, Short: "List the snapshots", Args: exactArgs("SESSION"),
 			RunE: func(cmd *cobra.Command, args []string) error {

@@ -207,7 +207,7 @@ func (a *app) runSSHProxy(ctx context.Context, name string) error {
 			return err
 		}
 		if known.Paused != nil {
-			return tool.Errorf(tool.Unavailable, "session %s is paused; resume it first: wisbox session resume %s", name, name)
+			return tool.Errorf(tool.Unavailable, "session %s is paused; resume it first: wisbox resume %s", name, name)
 		}
 		return untilEnd(ctx, s, func() (func(context.Context) error, error) {
 			return func(ctx context.Context) error {

@@ -21,7 +21,7 @@ func (a *app) newTemplateCmd() *cobra.Command {
 template's ID. It stays when the session is removed, and shares disk space with the session's
 snapshots. If several templates have the same NAME, it refers to the newest.`,
 			Example: `  wisbox template create box python-ready
-  wisbox session create --template python-ready`,
+  wisbox create --template python-ready`,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				name := ""
 				if len(args) > 1 {

@@ -232,7 +232,7 @@ func (t *top) draw() {
 	size := t.a.size()
 	lines := strings.Split(strings.TrimSuffix(rows.String(), "\n"), "\n")
 	if len(t.rows) == 0 {
-		lines = append(lines, "  there are no kept sessions; wisbox session create makes one")
+		lines = append(lines, "  there are no kept sessions; wisbox create makes one")
 	}
 	room := max(1, int(size.Rows)-3) // for sessions
 	if from := t.find() + 1 - room; from > 0 {

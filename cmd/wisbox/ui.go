@@ -46,7 +46,7 @@ can do what you can do with wisbox. The page listens on the loopback interface; 
 it needs --tls-cert and --tls-key. Behind a proxy that terminates TLS, --url is the page's
 address in browsers. See docs/page.md.
 
-New sessions start as with wisbox session create: the limits, --deny, --isolation and the
+New sessions start as with wisbox create: the limits, --deny, --isolation and the
 other flags here, $WISBOX_ISOLATION and your configuration files apply. Their --deny rules
 add up, and the page can add more.`,
 		Example: `  wisbox ui

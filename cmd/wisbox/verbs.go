@@ -7,22 +7,45 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// shortNames are commands of sessions that also exist at the top level, as in other tools.
-func (a *app) shortNames() []*cobra.Command {
-	ls := a.newSessionListCmd()
-	ls.Use, ls.Aliases = "ls", nil
-	return []*cobra.Command{ls, a.newSessionRmCmd(), a.newSessionRenameCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(), a.newStatsCmd(), a.newTopCmd()}
+// sessionCommands are the commands about sessions as a whole. They also exist below the hidden
+// command session, where they used to be.
+func (a *app) sessionCommands() []*cobra.Command {
+	return []*cobra.Command{
+		a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionRmCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(),
+		a.newSessionPauseCmd(), a.newSessionResumeCmd(), a.newSessionRenameCmd(), a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd(),
+		a.newSessionAllowCmd(), a.newSessionDenyCmd(), a.newSessionEgressCmd(), a.newSessionSecretCmd(),
+	}
+}
+
+// labCommands are experiments and measurements. They also exist, hidden, at the top, where they used
+// to be.
+func (a *app) labCommands() []*cobra.Command {
+	return []*cobra.Command{a.newBenchCmd(), a.newContextCmd(), a.newDigestCmd(), a.newMetricsCmd(), a.newRlmCmd(), a.newWasmCmd()}
+}
+
+func (a *app) newLabCmd() *cobra.Command {
+	lisp := a.newEvalLispCmd()
+	lisp.Use = "eval-lisp" + strings.TrimPrefix(lisp.Use, lisp.Name())
+	return group("lab", "Run experiments: Lisp, contexts, digests, models over long texts, measurements", append(a.labCommands(), lisp)...)
+}
+
+// hidden hides commands from help and completion.
+func hidden(all ...*cobra.Command) []*cobra.Command {
+	for _, cmd := range all {
+		cmd.Hidden = true
+	}
+	return all
 }
 
 // otherWords maps words of other tools to the names of wisbox's commands.
 var otherWords = map[string]string{
-	"images": "image list", "containers": "ls", "list": "ls", "sessions": "ls", "delete": "rm", "remove": "rm", "destroy": "rm", "mv": "rename",
-	"new": "session create", "up": "session create", "open": "session create", "down": "session rm", "kill-all": "stop", "watch": "top", "usage": "stats",
-	"info": "session inspect", "describe": "session inspect", "show": "session inspect", "ports": "port", "forward": "port",
-	"history": "log", "events": "log", "commit": "snapshot create", "checkpoint": "snapshot create", "rollback": "undo", "revert": "undo",
+	"images": "image list", "containers": "ls", "sessions": "ls", "delete": "rm", "remove": "rm", "destroy": "rm", "mv": "rename",
+	"new": "create", "up": "create", "open": "create", "down": "rm", "kill-all": "stop", "watch": "top", "usage": "stats", "restart": "stop",
+	"info": "inspect", "describe": "inspect", "show": "inspect", "ports": "port", "forward": "port", "unpause": "resume", "fork": "clone", "export": "save", "import": "load",
+	"events": "history", "commit": "snapshot create", "checkpoint": "snapshot create", "rollback": "undo", "revert": "undo",
 	"patch": "diff", "merge": "apply", "checkout": "branch", "copy": "cp", "upload": "cp", "download": "cp", "scp": "cp", "sftp": "ssh-config", "rsync": "ssh-config", "vscode": "ssh-config",
-	"ssh": "shell", "bash": "shell", "sh": "shell",
-	"python": "eval python", "lisp": "eval lisp", "tool": "tools", "serve": "mcp", "check": "doctor", "setup": "doctor", "gc": "prune", "clean": "prune",
+	"ssh": "shell", "bash": "shell", "sh": "shell", "build": "image build", "pull": "image pull", "rmi": "image prune", "network": "allow", "volume": "cp",
+	"python": "eval python", "lisp": "lab eval-lisp", "tool": "tools", "check": "doctor", "setup": "doctor", "gc": "prune", "clean": "prune",
 }
 
 // meant returns commands that a word may mean, as they are typed after wisbox: the equivalent of
@@ -30,7 +53,7 @@ var otherWords = map[string]string{
 // letters.
 func meant(cmd *cobra.Command, word string) []string {
 	root := cmd.Root()
-	if found, ok := otherWords[word]; ok && cmd == root {
+	if found, ok := otherWords[word]; ok && (cmd == root || cmd.Name() == "session") {
 		return []string{"wisbox " + found}
 	}
 	var found []string
@@ -39,8 +62,8 @@ func meant(cmd *cobra.Command, word string) []string {
 			found = append(found, c.CommandPath())
 		}
 	})
-	if cmd == root && len(found) > 1 && slices.Contains(found, "wisbox session "+word) {
-		return []string{"wisbox session " + word} // most of the others concern parts of sessions
+	if len(found) > 1 && slices.Contains(found, "wisbox "+word) {
+		return []string{"wisbox " + word} // most of the others concern parts of sessions
 	}
 	if len(found) > 0 {
 		return found
@@ -50,7 +73,7 @@ func meant(cmd *cobra.Command, word string) []string {
 		cmd.SuggestionsMinimumDistance = 1
 	}
 	for _, near := range cmd.SuggestionsFor(word) {
-		found = append(found, strings.TrimSpace(cmd.CommandPath()+" "+near))
+		found = append(found, strings.Replace(strings.TrimSpace(cmd.CommandPath()+" "+near), "wisbox session ", "wisbox ", 1))
 	}
 	return found
 }

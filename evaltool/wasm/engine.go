@@ -137,7 +137,7 @@ func (e *Engine) load(ctx context.Context) (*interpreter, error) {
 	ready, err := loadInterpreter(context.WithoutCancel(ctx), e.source, &e.opts)
 	switch {
 	case errors.Is(err, errModule):
-		return nil, tool.Errorf(tool.Unsupported, "the Python module for WebAssembly can't be used: it is not the CPython 3.12 for WASI that wisbox knows; `wisbox wasm install` fetches that one").Because(err)
+		return nil, tool.Errorf(tool.Unsupported, "the Python module for WebAssembly can't be used: it is not the CPython 3.12 for WASI that wisbox knows; `wisbox lab wasm install` fetches that one").Because(err)
 	case err != nil:
 		return nil, tool.Errorf(tool.Unavailable, "python in WebAssembly could not be started; the log says more").Because(err)
 	}

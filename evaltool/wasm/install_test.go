@@ -52,7 +52,7 @@ func TestAMissingModuleIsUnsupportedAndSaysBothWays(t *testing.T) {
 	require.NoError(t, err)
 	_, err = e.Session(nil).Evaluate(context.Background(), evaltool.Request{Code: "1", Timeout: time.Second})
 	assert.Equal(t, tool.Unsupported, tool.KindOf(err))
-	assert.ErrorContains(t, err, "wisbox wasm install")
+	assert.ErrorContains(t, err, "wisbox lab wasm install")
 	assert.ErrorContains(t, err, wasm.ModuleVariable)
 	assert.Empty(t, e.Version())
 }

@@ -111,7 +111,7 @@ func locate(explicit, dir string) (path string, installed bool) {
 
 // errMissing returns an error with all ways to get a module.
 func errMissing(cause error) error {
-	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox wasm install`, and for sessions on Kubernetes then `wisbox image wrap`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(cause)
+	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox lab wasm install`, and for sessions on Kubernetes then `wisbox image wrap`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(cause)
 }
 
 // wazeroVersion returns the version of the library in this program, "" in some tests.
@@ -139,7 +139,7 @@ func findSource(explicit, dir string) (*source, error) {
 	}
 	sum := sha256.Sum256(module)
 	if installed && hex.EncodeToString(sum[:]) != moduleSHA256 {
-		return nil, tool.Errorf(tool.Unsupported, "the installed python.wasm is damaged; run `wisbox wasm install` again")
+		return nil, tool.Errorf(tool.Unsupported, "the installed python.wasm is damaged; run `wisbox lab wasm install` again")
 	}
 	h := sha256.New()
 	for _, part := range []string{engineVersion, wazeroVersion(), runtime.GOARCH, string(sum[:]), bootSource()} {

@@ -146,7 +146,7 @@ func (v *Vault) Values() (map[string][]byte, error) {
 		s := v.all[name]
 		value, err := s.read(name)
 		if err == nil && s.File == "" && s.Value == nil {
-			err = tool.Errorf(tool.Unavailable, "secret %s was only in the memory of a process that has ended; give it again with: wisbox session secret %s %s=FILE", name, v.session, name)
+			err = tool.Errorf(tool.Unavailable, "secret %s was only in the memory of a process that has ended; give it again with: wisbox secret %s %s=FILE", name, v.session, name)
 		}
 		if err != nil {
 			errs = append(errs, err)

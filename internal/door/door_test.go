@@ -156,7 +156,7 @@ func TestACallIsToldItsOwnDenials(t *testing.T) {
 	}
 	denied := d.DeniedSince(mark)
 	require.Len(t, denied, 5)
-	require.Equal(t, "host6.example.net:80: no rule allows it; to allow it: wisbox session allow box host6.example.net:80", denied[4])
+	require.Equal(t, "host6.example.net:80: no rule allows it; to allow it: wisbox allow box host6.example.net:80", denied[4])
 }
 
 // TestADoorRemembersWhatWasBeforeIt: another process continues with the bounds and the record.

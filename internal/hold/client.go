@@ -44,7 +44,7 @@ var (
 	// ErrConnectionLost is the error of an operation that another machine had taken when the
 	// connection broke.
 	ErrConnectionLost = tool.Errorf(tool.Unavailable,
-		"the connection to the other machine broke during the call: it may have begun there, and then it is ended as when its client leaves; what it has done stays, and so do the session, its processes and interpreters; `wisbox log` shows whether it began and how it ended")
+		"the connection to the other machine broke during the call: it may have begun there, and then it is ended as when its client leaves; what it has done stays, and so do the session, its processes and interpreters; `wisbox history` shows whether it began and how it ended")
 	errFarNotTaken = tool.Errorf(tool.Unavailable,
 		"the connection to the other machine broke before it took the call, each time it was tried; nothing of the call was done; call again")
 	errFarSilent = tool.Errorf(tool.Unavailable,

@@ -343,7 +343,7 @@ func (s *Steps) lastDifference(ctx context.Context, steps []snapshot.Info, ignor
 }
 
 func (s *Steps) noStep(ctx context.Context, call string, steps []snapshot.Info) error {
-	const when = "calls leave steps in a session that was made with auto_snapshot (wisbox session create --auto-snapshot)"
+	const when = "calls leave steps in a session that was made with auto_snapshot (wisbox create --auto-snapshot)"
 	if call != "" {
 		return tool.Errorf(tool.NotFound, "call %q has left no step; the log shows the calls, and %s", call, when).In("step")
 	}

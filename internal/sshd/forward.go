@@ -34,7 +34,7 @@ func (s *server) forward(ctx context.Context, asked ssh.NewChannel) {
 		return
 	}
 	if !to.inSession() {
-		_ = asked.Reject(ssh.Prohibited, "wisbox connects to ports of the session itself, as localhost:8000; other hosts are for its programs, by the rules of wisbox session allow")
+		_ = asked.Reject(ssh.Prohibited, "wisbox connects to ports of the session itself, as localhost:8000; other hosts are for its programs, by the rules of wisbox allow")
 		return
 	}
 	conn, err := s.opts.Session.Dial(ctx, uint16(to.Port))
