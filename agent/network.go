@@ -93,6 +93,15 @@ func (c *Conn) ListenPacket(ctx context.Context, addr netip.AddrPort) (net.Packe
 
 // DialPort implements [sandbox.Networker], see Listen.
 func (c *Conn) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	return c.dial(ctx, fmt.Sprintf("port %d", port), fmt.Sprintf("%s %d", wire.AskConnect, port))
+}
+
+// DialAddr implements [sandbox.Networker], see Listen.
+func (c *Conn) DialAddr(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
+	return c.dial(ctx, addr.String(), request(wire.AskConnect, addr))
+}
+
+func (c *Conn) dial(ctx context.Context, to, request string) (net.Conn, error) {
 	s := newStream(c.net)
 	select {
 	case c.net.streams <- struct{}{}:
@@ -101,7 +110,7 @@ func (c *Conn) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	case <-c.done:
 		return nil, c.err
 	}
-	if err := s.open(c.net.streams, fmt.Sprintf("%s %d", wire.AskConnect, port)); err != nil {
+	if err := s.open(c.net.streams, request); err != nil {
 		return nil, err
 	}
 	select {
@@ -115,7 +124,7 @@ func (c *Conn) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	}
 	cause := s.why()
 	if errors.Is(cause, unix.ECONNREFUSED) {
-		return nil, fmt.Errorf("port %d of the sandbox: %w", port, unix.ECONNREFUSED)
+		return nil, fmt.Errorf("%s of the sandbox: %w", to, unix.ECONNREFUSED)
 	}
 	return nil, fmt.Errorf("%w: a socket of the sandbox: %w", sandbox.ErrUnavailable, cause)
 }

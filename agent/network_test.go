@@ -307,6 +307,7 @@ func TestListenersThatNobodyUsesTakeNoPlace(t *testing.T) {
 	said, err := io.ReadAll(inside)
 	require.NoError(t, err)
 	require.Equal(t, "hi", string(said))
+	testDialAddr(t, f.DialAddr)
 }
 
 // TestAProgramThatTakesNoConnectionIsGivenUp when who dials does so.

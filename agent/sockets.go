@@ -63,6 +63,19 @@ func (s *Sockets) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	return nil, fmt.Errorf("port %d of the sandbox: %w", port, err)
 }
 
+// DialAddr implements [sandbox.Networker].
+func (s *Sockets) DialAddr(ctx context.Context, addr netip.AddrPort) (conn net.Conn, err error) {
+	if a, port := addr.Addr(), int(addr.Port()); a.Is4() {
+		conn, err = s.dial(ctx, wire.AskSocket, unix.AF_INET, &unix.SockaddrInet4{Addr: a.As4(), Port: port})
+	} else {
+		conn, err = s.dial(ctx, wire.AskSix, unix.AF_INET6, &unix.SockaddrInet6{Addr: a.As16(), Port: port})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s of the sandbox: %w", addr, err)
+	}
+	return conn, nil
+}
+
 func (s *Sockets) dial(ctx context.Context, request string, domain int, to unix.Sockaddr) (net.Conn, error) {
 	file, err := s.ask(ctx, request, socket{domain, unix.SOCK_STREAM, false})
 	if err != nil {

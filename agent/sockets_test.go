@@ -54,6 +54,8 @@ func checkNetwork(t *testing.T, sockets sandbox.Networker) {
 	require.NoError(t, <-answered)
 	require.Equal(t, "hello\n", string(said))
 
+	testDialAddr(t, sockets.DialAddr)
+
 	packets, err := sockets.ListenPacket(t.Context(), netip.AddrPortFrom(loopback, 0))
 	require.NoError(t, err)
 	require.NoError(t, packets.Close())
@@ -66,6 +68,30 @@ func checkNetwork(t *testing.T, sockets sandbox.Networker) {
 	require.NoError(t, listener.Close())
 	_, err = sockets.DialPort(t.Context(), port)
 	require.ErrorContains(t, err, "refused")
+}
+
+// testDialAddr connects to servers on one address of the loopback device each, and on no other.
+func testDialAddr(t *testing.T, dial func(context.Context, netip.AddrPort) (net.Conn, error)) {
+	t.Helper()
+	for _, at := range []string{"127.0.0.2:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", at)
+		require.NoError(t, err)
+		defer l.Close()
+		addr := l.Addr().(*net.TCPAddr).AddrPort()
+		conn, err := dial(t.Context(), addr)
+		require.NoError(t, err, at)
+		accepted, err := l.Accept()
+		require.NoError(t, err)
+		_, err = io.WriteString(accepted, at)
+		require.NoError(t, err)
+		require.NoError(t, accepted.Close())
+		said, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		require.Equal(t, at, string(said))
+		require.NoError(t, conn.Close())
+		_, err = dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.3"), addr.Port()))
+		require.ErrorIs(t, err, unix.ECONNREFUSED)
+	}
 }
 
 // TestOnlyTheSocketAskedForIsTaken: what an agent hands over may be anything.

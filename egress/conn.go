@@ -90,6 +90,14 @@ func (h *handed) Read(b []byte) (int, error) {
 	return h.Conn.Read(b)
 }
 
+// Close also closes the connection to the server, if no request has taken it.
+func (h *handed) Close() error {
+	if up := h.site.dialed.take(); up != nil {
+		_ = up.Close()
+	}
+	return h.Conn.Close()
+}
+
 // CloseWrite ends the sending direction; most wrappers, unlike tls.Conn, don't have it.
 func (h *handed) CloseWrite() error { return closeWrite(h.Conn) }
 func (c *conn) CloseWrite() error   { return closeWrite(c.Conn) }

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -20,16 +21,18 @@ func (p *Proxy) dial(ctx context.Context, kind, host string, port uint16) (*link
 	if !d.Allowed {
 		return nil, notAllowed(d)
 	}
-	if spent := p.spent(); spent != "" {
-		return nil, refuse(d, "%s; the session's owner can raise the limit", spent)
+	if spent := p.spent(d); spent != nil {
+		return nil, spent
 	}
-	ctx, cancel := p.within(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(p.ctx, cancel)
 	defer stop()
-	if err := p.dials.Wait(ctx); err != nil {
-		return nil, badGateway(d, "too many new connections; make fewer, or use each for more")
+	if err := p.turn(ctx); err != nil {
+		return nil, badGateway(d, "too many new connections: this one waited %s for its turn; make fewer, or use each for more", p.opts.Bounds.Queue)
 	}
+	ctx, cancel = p.within(ctx)
+	defer cancel()
 	if p.opts.Via != nil && d.Reach == policy.Public {
 		c, err := p.dialVia(ctx, d)
 		if err != nil {
@@ -42,6 +45,14 @@ func (p *Proxy) dial(ctx context.Context, kind, host string, port uint16) (*link
 		return nil, err
 	}
 	return p.dialOne(ctx, kind, d, addrs)
+}
+
+// turn waits until the session may make another connection to a server. The places of programs' connections bound the
+// number of those that wait.
+func (p *Proxy) turn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.Bounds.Queue)
+	defer cancel()
+	return p.dials.Wait(ctx)
 }
 
 var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
@@ -86,7 +97,7 @@ func wrongAddress(d policy.Decision, err error, all []netip.Addr, own []net.Addr
 	r := refuse(d, "%s", first)
 	for _, a := range all {
 		if policy.CheckAddress(a.Unmap(), policy.Private, own) == nil {
-			r.allow = "private:" + notAllowed(policy.Decision{Host: d.Host, Port: d.Port}).allow
+			r.allow = fmt.Sprintf("private:%s:%d", d.Host, d.Port)
 			if d.Raw {
 				r.allow = strings.Replace(r.allow, "private:", "private:tcp:", 1)
 			}
@@ -170,8 +181,9 @@ func checkAgain(d policy.Decision, address string) error {
 	return policy.CheckAddress(to.Addr(), d.Reach, own)
 }
 
-// transports returns the transports for requests to servers: a direct one, and one for plain HTTP through Via.
-func (p *Proxy) transports() (direct, indirect *http.Transport) {
+// transports returns the transports for requests to servers: a direct one, one for plain HTTP through Via, and one for
+// servers of the sandbox itself.
+func (p *Proxy) transports() (direct, indirect, toOwn *http.Transport) {
 	base := func() *http.Transport {
 		return &http.Transport{
 			DisableCompression: true, MaxIdleConnsPerHost: 8, MaxIdleConns: 32, IdleConnTimeout: 90 * time.Second,
@@ -179,7 +191,7 @@ func (p *Proxy) transports() (direct, indirect *http.Transport) {
 			MaxResponseHeaderBytes: int64(4 * p.opts.Bounds.Header), ReadBufferSize: 32 << 10, WriteBufferSize: 32 << 10,
 		}
 	}
-	direct, indirect = base(), base()
+	direct, indirect, toOwn = base(), base(), base()
 	direct.ForceAttemptHTTP2 = true
 	direct.TLSClientConfig = p.clientTLS("")
 	direct.DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -187,6 +199,11 @@ func (p *Proxy) transports() (direct, indirect *http.Transport) {
 		host, port, err := splitTarget(address)
 		if err != nil {
 			return nil, err
+		}
+		if s, ok := ctx.Value(siteKey{}).(site); ok && s.host == host && s.port == port {
+			if up := s.dialed.take(); up != nil {
+				return up, nil
+			}
 		}
 		return connOrNil(p.dial(ctx, kind, host, port))
 	}
@@ -203,7 +220,15 @@ func (p *Proxy) transports() (direct, indirect *http.Transport) {
 	}
 	indirect.TLSClientConfig = p.clientTLS("") // for a proxy that speaks TLS itself
 	indirect.DisableKeepAlives = true          // each connection serves one host, as recorded
-	return direct, indirect
+	toOwn.DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
+		host, port, err := splitTarget(address)
+		if err != nil {
+			return nil, err
+		}
+		return p.dialOwn(ctx, host, port)
+	}
+	toOwn.DisableKeepAlives = true // a server that is being developed ends often
+	return direct, indirect, toOwn
 }
 
 // connOrNil keeps a nil link from becoming a net.Conn that isn't nil.

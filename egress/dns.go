@@ -30,9 +30,7 @@ func (p *Proxy) ServeDNS(pc net.PacketConn) error {
 			}
 			continue
 		}
-		if n > maxQuery || !p.queries.Allow() {
-			continue
-		}
+		p.slowDown(p.queries, "dns", "more DNS queries in a second than a session may send")
 		if answer := p.answerQuery(buf[:n]); answer != nil {
 			_, _ = pc.WriteTo(answer, from)
 		}
@@ -50,7 +48,7 @@ func (p *Proxy) answerQuery(query []byte) []byte {
 	}
 	answer := dnsmessage.Header{ID: header.ID, Response: true, OpCode: header.OpCode, RecursionDesired: header.RecursionDesired, RecursionAvailable: true}
 	q, err := parser.Question()
-	if err != nil {
+	if err != nil || len(query) > maxQuery {
 		answer.RCode = dnsmessage.RCodeFormatError
 		return pack(answer, nil, nil)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (p *Proxy) serveBack(w http.ResponseWriter, r *http.Request) {
 	}
 	d := policy.Decision{Host: s.host, Port: s.port}
 	switch host, port, ok := hostOf(r, s); {
-	case r.Method == http.MethodConnect || r.URL.Host != "" && r.ProtoMajor == 1:
+	case r.Method == http.MethodConnect || r.URL.User != nil || r.URL.Opaque != "" || r.URL.Scheme != "" && !slices.Contains(s.schemes(), r.URL.Scheme):
 		bad := refuse(d, "only plain requests are served here; send GET /path")
 		bad.status = http.StatusBadRequest
 		p.refuseRequest(w, s.kind, bad)
@@ -38,9 +39,20 @@ func (p *Proxy) serveBack(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// schemes are those of a URL in a request for the site; most requests have none.
+func (s site) schemes() []string {
+	if s.tls {
+		return []string{"https", "wss"}
+	}
+	return []string{"http", "ws"}
+}
+
 // hostOf returns the host and port that a request names. Without a port it returns its connection's.
 func hostOf(r *http.Request, s site) (host string, port uint16, ok bool) {
 	host, port = r.Host, s.port
+	if host == "" && !r.ProtoAtLeast(1, 1) { // HTTP/1.0 may name none
+		return s.host, port, true
+	}
 	if strings.Contains(host, ":") {
 		var err error
 		if host, port, err = splitTarget(r.Host); err != nil {
@@ -97,15 +109,23 @@ func checkRequest(d policy.Decision, r *http.Request) *refusal {
 	if r.Method == http.MethodTrace {
 		return refuse(d, "TRACE would show the headers that the proxy adds; it isn't allowed")
 	}
-	upgrade := r.Header.Get("Upgrade")
-	switch {
-	case upgrade == "" || !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade"):
-	case len(d.Access) > 0:
-		return refuse(d, "the rule restricts requests, which an upgrade would bypass")
-	case !strings.EqualFold(upgrade, "websocket"):
-		return refuse(d, "only an upgrade to WebSocket is passed on")
+	if upgrades(r.Header) && len(d.Access) > 0 {
+		return refuse(d, "the rule restricts requests, which a WebSocket would bypass")
 	}
 	return nil
+}
+
+// upgrades reports whether a request asks for a WebSocket. It removes offers of other protocols, such as HTTP/2 without
+// TLS: a server may ignore an offer, so the client expects an answer without it.
+func upgrades(h http.Header) bool {
+	webSocket := httpguts.HeaderValuesContainsToken(h["Connection"], "upgrade") && httpguts.HeaderValuesContainsToken(h["Upgrade"], "websocket")
+	if webSocket {
+		h.Set("Upgrade", "websocket")
+	} else {
+		h.Del("Upgrade")
+	}
+	h.Del("Http2-Settings")
+	return webSocket
 }
 
 // reverse returns the proxy for one request. It records the outcome in line.

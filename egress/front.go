@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/wisbox/wisbox/egress/policy"
@@ -14,10 +16,22 @@ import (
 
 // site is the only target of a connection.
 type site struct {
-	host string
-	port uint16
-	kind string // for the log
-	tls  bool   // the proxy terminates its TLS
+	host   string
+	port   uint16
+	kind   string // for the log
+	tls    bool   // its server is reached over TLS
+	dialed *spare
+}
+
+// spare is a connection to a server that was made before the first request came. nil has none.
+type spare struct{ up atomic.Pointer[link] }
+
+// take returns the connection to its only user, or nil.
+func (s *spare) take() *link {
+	if s == nil {
+		return nil
+	}
+	return s.up.Swap(nil)
 }
 
 type (
@@ -39,14 +53,35 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 
 // serveFront answers requests to the proxy's own port.
 func (p *Proxy) serveFront(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.Method == http.MethodConnect:
+	if r.Method == http.MethodConnect {
 		p.serveConnect(w, r)
-	case r.URL.Scheme == "http" && r.URL.Host != "" && r.URL.User == nil && r.URL.Opaque == "":
-		p.servePlain(w, r)
-	default:
-		p.refuseRequest(w, "http", &refusal{status: http.StatusBadRequest, host: r.Host, reason: "this is the proxy to the hosts that are allowed; send CONNECT HOST:PORT or GET http://HOST/"})
+		return
 	}
+	s := site{kind: "http", port: 80}
+	switch r.URL.Scheme {
+	case "https", "wss": // for clients without CONNECT; the server is reached over TLS, as they asked
+		s = site{kind: "https", port: 443, tls: true}
+	case "http", "ws":
+	default:
+		s.port = 0
+	}
+	if s.port == 0 || r.URL.Host == "" || r.URL.User != nil || r.URL.Opaque != "" {
+		p.refuseRequest(w, "http", &refusal{status: http.StatusBadRequest, host: r.Host, reason: "this is the proxy to the hosts that are allowed; send CONNECT HOST:PORT or GET http://HOST/"})
+		return
+	}
+	s.host = r.URL.Host
+	if r.URL.Port() != "" || strings.HasSuffix(s.host, ":") {
+		var err error
+		if s.host, s.port, err = splitTarget(r.URL.Host); err != nil {
+			p.refuseRequest(w, s.kind, &refusal{status: http.StatusBadRequest, host: s.host, reason: err.Error()})
+			return
+		}
+	}
+	if ownAddresses(s.host) != nil {
+		p.serveOwn(w, r, s)
+		return
+	}
+	p.forward(w, r, s)
 }
 
 func (p *Proxy) refuseRequest(w http.ResponseWriter, kind string, r *refusal) {
@@ -54,26 +89,18 @@ func (p *Proxy) refuseRequest(w http.ResponseWriter, kind string, r *refusal) {
 	p.answer(w, r)
 }
 
-// servePlain forwards http:// requests.
-func (p *Proxy) servePlain(w http.ResponseWriter, r *http.Request) {
-	host, port := r.URL.Host, uint16(80)
-	if r.URL.Port() != "" || len(host) > 0 && host[len(host)-1] == ':' {
-		var err error
-		if host, port, err = splitTarget(r.URL.Host); err != nil {
-			p.refuseRequest(w, "http", &refusal{status: http.StatusBadRequest, host: host, reason: err.Error()})
-			return
-		}
-	}
-	p.forward(w, r, site{host: host, port: port, kind: "http"})
-}
-
 const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 
 // serveConnect opens a tunnel.
 func (p *Proxy) serveConnect(w http.ResponseWriter, r *http.Request) {
+	const kind = "connect"
 	host, port, err := splitTarget(r.RequestURI)
 	if err != nil {
 		p.refuseConnect(w, &refusal{status: http.StatusBadRequest, host: host, reason: err.Error()})
+		return
+	}
+	if ownAddresses(host) != nil {
+		p.connectOwn(w, r, host, port)
 		return
 	}
 	d := p.decide(host, port)
@@ -81,42 +108,87 @@ func (p *Proxy) serveConnect(w http.ResponseWriter, r *http.Request) {
 		p.refuseConnect(w, notAllowed(d))
 		return
 	}
-	if d.Terminated() {
-		if c := hijack(w, established); c != nil {
-			p.terminate(c, d, "connect")
+	var up *link
+	if !d.Terminated() { // then each request has its own answer
+		// A program that has already ended its direction still waits for an answer.
+		if up, err = p.dial(context.WithoutCancel(r.Context()), kind, host, port); err != nil {
+			p.refuseConnect(w, asRefusal(d, err))
+			return
 		}
-		return
-	}
-	// A program that has already ended its direction still waits for an answer.
-	up, err := p.dial(context.WithoutCancel(r.Context()), "connect", host, port)
-	if err != nil {
-		p.refuseConnect(w, asRefusal(d, err))
-		return
 	}
 	c := hijack(w, established)
-	if c == nil {
+	if c != nil {
+		p.serveConn(c, d, kind, up)
+	} else if up != nil {
 		_ = up.Close()
-		return
 	}
-	p.tunnel(c, up, "connect")
 }
 
-// tunnel joins a program and a server, after checking the program's first bytes.
-func (p *Proxy) tunnel(c net.Conn, up *link, kind string) {
-	if up.d.Raw {
-		join(c, up)
-		return
-	}
-	within := p.opts.Bounds.HeaderFor
-	if up.d.Terminated() { // the rules have changed: its requests must be read
-		up.cut(rulesChanged)
-		reset(c)
-		return
-	}
-	refused := func(err error) {
-		if !errors.Is(err, errNothing) {
-			p.note(kind, refuse(up.d, "%v", err))
+// serveConn serves a program's connection to one host, whichever way it came: any bytes if the rule allows them, else
+// TLS or HTTP. up is the connection to the server, nil if there is none yet.
+func (p *Proxy) serveConn(c net.Conn, d policy.Decision, kind string, up *link) {
+	fail := func(r *refusal) {
+		if r != nil {
+			p.note(kind, r)
 		}
+		if up != nil {
+			reason := "the program sent nothing"
+			if r != nil {
+				reason = r.reason
+			}
+			up.cut(reason)
+		}
+		reset(c)
+	}
+	connected := func() bool {
+		if up == nil {
+			var err error
+			if up, err = p.dial(p.ctx, kind, d.Host, d.Port); err != nil { // there are no means for an answer
+				fail(asRefusal(d, err))
+				return false
+			}
+		}
+		if !up.d.Same(d) {
+			fail(refuse(d, rulesChanged+"; try again"))
+			return false
+		}
+		return true
+	}
+	if d.Raw {
+		if connected() {
+			join(c, up)
+		}
+		return
+	}
+	begin, is, err := peek(c, p.opts.Bounds.HeaderFor)
+	switch {
+	case errors.Is(err, errNothing):
+		fail(nil)
+	case err != nil:
+		fail(refuse(d, "%v", err))
+	case is == isHTTP:
+		s := site{host: d.Host, port: d.Port, kind: kind}
+		if kind != transparent {
+			s.kind = "http"
+		}
+		if up != nil {
+			s.dialed = &spare{}
+			s.dialed.up.Store(up)
+		}
+		begin.site = s
+		p.handed.give(begin)
+	case d.Terminated():
+		p.terminate(begin, d, kind)
+	case connected():
+		p.tunnel(begin, up, kind)
+	}
+}
+
+// tunnel joins a program and a server that speak TLS, after checking the program's hello.
+func (p *Proxy) tunnel(c net.Conn, up *link, kind string) {
+	within := p.opts.Bounds.HeaderFor
+	refused := func(err error) {
+		p.note(kind, refuse(up.d, "%v", err))
 		up.cut(err.Error())
 		reset(c)
 	}
@@ -146,7 +218,7 @@ func (p *Proxy) terminate(c net.Conn, d policy.Decision, kind string) {
 		},
 	}
 	inner := &handed{Conn: c, site: site{host: d.Host, port: d.Port, kind: "https", tls: true}}
-	p.inside.give(tls.Server(inner, config))
+	p.handed.give(tls.Server(inner, config))
 }
 
 func (p *Proxy) certificate(h *tls.ClientHelloInfo, d policy.Decision, kind string) (*tls.Certificate, error) {
@@ -170,6 +242,10 @@ func (p *Proxy) certificate(h *tls.ClientHelloInfo, d policy.Decision, kind stri
 
 func (p *Proxy) refuseConnect(w http.ResponseWriter, r *refusal) {
 	p.note("connect", r)
+	p.answerConnect(w, r)
+}
+
+func (p *Proxy) answerConnect(w http.ResponseWriter, r *refusal) {
 	c := hijack(w, p.rawAnswer(r))
 	if c == nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +22,10 @@ type hello struct {
 }
 
 var (
-	errNotTLS  = errors.New("it doesn't begin with TLS; to allow any bytes, write a rule tcp:HOST:PORT")
+	errNotTLS  = errors.New("it begins with neither TLS nor HTTP; to allow any bytes, write a rule tcp:HOST:PORT")
+	errPlainH2 = errors.New("it begins with HTTP/2 without TLS, which the proxy doesn't read; use HTTP/1.1 or TLS, or allow any bytes with a rule tcp:HOST:PORT")
 	errNothing = errors.New("the program sent nothing")
+	errSilent  = errors.New("the program sent nothing")
 	errNoSNI   = errors.New("the TLS hello names no host (SNI)")
 	errECH     = errors.New("the TLS hello hides its host (ECH)")
 )
@@ -33,6 +36,48 @@ const (
 	extensionECH = 0xfe0d
 	olderECH     = 0xffce // ESNI
 )
+
+// protocol names the language of a connection, by its first bytes.
+type protocol int
+
+const (
+	isTLS protocol = iota
+	isHTTP
+)
+
+// longestMethod has room for all methods of HTTP and its extensions.
+const longestMethod = 32
+
+// peek reads the beginning of a program's connection, as far as needed to recognise its protocol. It can be read again
+// from the connection that peek returns.
+func peek(c net.Conn, within time.Duration) (*handed, protocol, error) {
+	_ = c.SetReadDeadline(time.Now().Add(within))
+	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
+	head := make([]byte, 0, longestMethod)
+	for {
+		n, err := c.Read(head[len(head):cap(head)])
+		head = head[:len(head)+n]
+		if len(head) > 0 && head[0] == tlsHandshake {
+			return &handed{Conn: c, head: head}, isTLS, nil
+		}
+		method, _, whole := strings.Cut(string(head), " ")
+		switch {
+		case strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "":
+			return nil, 0, errNotTLS
+		case whole && method == "PRI":
+			return nil, 0, errPlainH2
+		case whole && method != "":
+			return &handed{Conn: c, head: head}, isHTTP, nil
+		case err == nil && len(head) < cap(head) && !whole:
+		case len(head) > 0:
+			return nil, 0, errNotTLS
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, 0, fmt.Errorf("%w for %s", errSilent, within)
+		default:
+			return nil, 0, errNothing
+		}
+	}
+}
 
 // readHello reads a TLS hello without answering it.
 func readHello(c net.Conn, within time.Duration) (hello, error) {

@@ -23,6 +23,8 @@ type Line struct {
 	Address string `json:"address,omitempty"`
 	Rule    string `json:"rule,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+	Allow   string `json:"allow,omitempty"`  // the rule that would allow it
+	Advice  string `json:"advice,omitempty"` // what else helps
 	Method  string `json:"method,omitempty"`
 	Path    string `json:"path,omitempty"` // without the query; only of terminated connections
 	Status  int    `json:"status,omitempty"`
@@ -72,7 +74,7 @@ const (
 
 // note records a refusal for the running call, and in the log.
 func (p *Proxy) note(kind string, r *refusal) {
-	l := Line{Event: "failed", Kind: kind, Host: r.host, Port: int(r.port), Rule: r.rule, Reason: r.reason}
+	l := Line{Event: "failed", Kind: kind, Host: r.host, Port: int(r.port), Rule: r.rule, Reason: r.reason, Allow: r.allow, Advice: r.advice}
 	if r.denied() {
 		l.Event = "denied"
 		p.keep(p.denial(r))
@@ -89,7 +91,7 @@ func (p *Proxy) count(l Line) (line Line, first bool) {
 	defer p.mu.Unlock()
 	key := equal{l.Event, l.Kind, strings.ToLower(l.Host), l.Reason, l.Port}
 	if p.equal[key] == nil && len(p.equal) >= maxEqual {
-		l.Host, l.Port, l.Rule, l.Reason = "", 0, "", "many hosts"
+		l.Host, l.Port, l.Rule, l.Reason, l.Allow, l.Advice = "", 0, "", "many hosts", "", ""
 		key = equal{event: l.Event, kind: l.Kind, reason: l.Reason}
 	}
 	if c := p.equal[key]; c != nil {

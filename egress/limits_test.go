@@ -50,7 +50,7 @@ func TestAFloodOfConnectionsTakesNoMoreThanItsPlaces(t *testing.T) {
 func TestConnectionsToServersAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.held("22")
-	b := w.box(allow("tcp:example.com:22"), func(o *Options) { o.Bounds.Dials, o.Bounds.Connect = 2, 200*time.Millisecond })
+	b := w.box(allow("tcp:example.com:22"), func(o *Options) { o.Bounds.Dials, o.Bounds.Queue = 2, 200*time.Millisecond })
 	failed := 0
 	for range 20 {
 		status, line, _ := func() (int, string, string) {
@@ -65,7 +65,7 @@ func TestConnectionsToServersAreBounded(t *testing.T) {
 			if strings.Contains(line, "doesn't answer in time") {
 				continue // a busy machine took that long for a successful one
 			}
-			assert.Contains(t, line, "too many new connections")
+			assert.Contains(t, line, "too many new connections: this one waited 200ms for its turn")
 			failed++
 		}
 	}
@@ -88,9 +88,13 @@ func TestWhatGoesOutIsBounded(t *testing.T) {
 	l := w.journal.all("close")[0]
 	assert.LessOrEqual(t, l.Out, int64(100_000))
 	assert.Equal(t, "the session has sent its 100000 bytes", l.Reason)
+	last, _ := b.Denied(0)
+	require.Len(t, last, 1, "the running call gets the reason of the reset")
+	assert.Contains(t, last[0].String(), "example.com:22: the session has sent its 100000 bytes; --egress-out")
+	assert.Empty(t, last[0].Allow, "it is allowed")
 	status, line, _ := b.send("CONNECT example.com:22 HTTP/1.1\r\n\r\n")
 	assert.Equal(t, 403, status)
-	assert.Contains(t, line, "has sent its 100000 bytes; the session's owner can raise the limit")
+	assert.Contains(t, line, "has sent its 100000 bytes; --egress-out SIZE sets another limit")
 
 	next := w.box(allow("tcp:example.com:22"), func(o *Options) { o.Bounds.Out, o.Before = 100_000, b.Traffic() })
 	status, _, _ = next.send("CONNECT example.com:22 HTTP/1.1\r\n\r\n")

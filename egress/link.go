@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
@@ -78,7 +80,7 @@ func (l *link) Read(b []byte) (int, error) {
 	l.touch()
 	l.in.Add(int64(n))
 	if total := l.p.in.Add(int64(n)); total > l.p.opts.Bounds.In {
-		l.cut(fmt.Sprintf("the session has received its %d bytes", l.p.opts.Bounds.In))
+		l.overspent()
 		return 0, errReset
 	}
 	l.p.pace(n)
@@ -92,7 +94,7 @@ func (l *link) Write(b []byte) (written int, err error) {
 	for len(b) > 0 {
 		part := b[:min(len(b), chunk)]
 		if total := l.p.out.Add(int64(len(part))); total > l.p.opts.Bounds.Out {
-			l.cut(fmt.Sprintf("the session has sent its %d bytes", l.p.opts.Bounds.Out))
+			l.overspent()
 			return written, errReset
 		}
 		l.p.pace(len(part))
@@ -111,15 +113,37 @@ func (l *link) Write(b []byte) (written int, err error) {
 // pace waits until the rate allows n more bytes.
 func (p *Proxy) pace(n int) { _ = p.rate.WaitN(p.ctx, n) }
 
-// spent describes the limit that is used up, or returns "".
-func (p *Proxy) spent() string {
+// spent returns the refusal of connections if a limit in bytes is used up, or nil.
+func (p *Proxy) spent(d policy.Decision) *refusal {
 	switch b := p.opts.Bounds; {
 	case p.out.Load() >= b.Out:
-		return fmt.Sprintf("the session has sent its %d bytes", b.Out)
+		r := refuse(d, "the session has sent its %d bytes", b.Out)
+		r.advice = "--egress-out SIZE sets another limit, for a new session"
+		return r
 	case p.in.Load() >= b.In:
-		return fmt.Sprintf("the session has received its %d bytes", b.In)
+		r := refuse(d, "the session has received its %d bytes", b.In)
+		r.advice = "start a new session"
+		return r
 	}
-	return ""
+	return nil
+}
+
+// overspent cuts a link that used up a limit in bytes. The running call gets the reason, because the program only sees a
+// reset.
+func (l *link) overspent() {
+	if r := l.p.spent(l.d); r != nil {
+		l.p.note(l.kind, r)
+		l.cut(r.reason)
+	}
+}
+
+// slowDown waits until a limiter allows one more, and writes the reason to the log, at most once a minute.
+func (p *Proxy) slowDown(l *rate.Limiter, kind, reason string) {
+	if l.Allow() {
+		return
+	}
+	p.note(kind, badGateway(policy.Decision{}, "%s; they wait", reason))
+	_ = l.Wait(p.ctx)
 }
 
 // cut ends a link by a reset; the log gets the reason.

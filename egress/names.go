@@ -9,8 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/wisbox/wisbox/egress/policy"
 )
 
 // names assigns addresses inside the sandbox to names, and listens on them.
@@ -170,35 +168,5 @@ func (p *Proxy) serveTransparent(c net.Conn, host string, port uint16) {
 		reset(c)
 		return
 	}
-	if d.Raw {
-		p.connectTo(c, d)
-		return
-	}
-	head := make([]byte, 1)
-	_ = c.SetReadDeadline(time.Now().Add(p.opts.Bounds.HeaderFor))
-	if _, err := c.Read(head); err != nil {
-		reset(c) // it sent nothing
-		return
-	}
-	_ = c.SetReadDeadline(time.Time{})
-	h := &handed{Conn: c, head: head, site: site{host: host, port: port, kind: transparent}}
-	switch {
-	case head[0] != tlsHandshake:
-		p.inside.give(h)
-	case d.Terminated():
-		p.terminate(h, d, transparent)
-	default:
-		p.connectTo(h, d)
-	}
-}
-
-// connectTo dials the server of a connection that has no means for an error answer.
-func (p *Proxy) connectTo(c net.Conn, d policy.Decision) {
-	up, err := p.dial(p.ctx, transparent, d.Host, d.Port)
-	if err != nil {
-		p.note(transparent, asRefusal(d, err))
-		reset(c)
-		return
-	}
-	p.tunnel(c, up, transparent)
+	p.serveConn(c, d, transparent, nil)
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -143,6 +144,10 @@ func (n *namespace) Listen(ctx context.Context, network, address string) (net.Li
 
 func (n *namespace) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
 	return inside(n, func() (net.PacketConn, error) { return new(net.ListenConfig).ListenPacket(ctx, network, address) })
+}
+
+func (n *namespace) DialAddr(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
+	return inside(n, func() (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr.String()) })
 }
 
 // curl runs curl in the sandbox.

@@ -62,21 +62,24 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Network opens sockets to which the sandbox's programs can connect. *net.ListenConfig is
-// one for this machine. The caller of a method owns its result; closing it also closes it inside. Connections have
-// deadlines and CloseWrite() error. To end one that must not look complete, use Reset() error, or SetLinger(0) and
-// Close if it has no Reset.
+// Network has the sockets of a sandbox. The caller of a method owns its result; closing it also closes it inside.
+// Connections have deadlines and CloseWrite() error. To end one that must not look complete, use Reset() error, or
+// SetLinger(0) and Close if it has no Reset.
 type Network interface {
 	Listen(ctx context.Context, network, address string) (net.Listener, error)
 	ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error)
+	// DialAddr connects to a program that listens on an address of the sandbox's loopback device.
+	DialAddr(ctx context.Context, addr netip.AddrPort) (net.Conn, error)
 }
 
-// Bounds limit one sandbox. A zero field means its default.
+// Bounds limit one sandbox. A zero field means its default. What exceeds a bound per second waits; what exceeds another
+// gets an answer with the reason if its protocol has one, and the log has a line.
 type Bounds struct {
 	Conns     int           // open connections of programs, default 256
 	Accepts   int           // new connections per second, default 256; burst the same
 	Requests  int           // requests per second that the proxy reads, default 500; burst twice that
-	Dials     int           // new connections to servers per second, default 20; burst three times that
+	Dials     int           // new connections to servers per second, default 100; burst three times that
+	Queue     time.Duration // time that a connection to a server waits for its turn, default 30 s
 	Header    int           // bytes of a request's headers, default 64 KiB
 	HeaderFor time.Duration // time for a request's headers or a TLS hello, default 10 s
 	Connect   time.Duration // time to resolve a name and connect, default 5 s
@@ -84,17 +87,17 @@ type Bounds struct {
 	Rate      int64         // bytes per second in both directions, default 50 MB
 	In        int64         // bytes from servers in all, default 4 GiB
 	Out       int64         // bytes to servers in all, default 64 MiB
-	Queries   int           // DNS queries per second, default 50
+	Queries   int           // DNS queries per second, default 2,000; burst the same
 	Names     int           // names with their own address, default 1,024
 	Lines     int           // lines about requests per second, default 20; burst fifty times that
 }
 
 func (b Bounds) withDefaults() Bounds {
 	return Bounds{
-		Conns: or(b.Conns, 256), Accepts: or(b.Accepts, 256), Requests: or(b.Requests, 500), Dials: or(b.Dials, 20), Header: or(b.Header, 64<<10),
+		Conns: or(b.Conns, 256), Accepts: or(b.Accepts, 256), Requests: or(b.Requests, 500), Dials: or(b.Dials, 100), Queue: or(b.Queue, 30*time.Second), Header: or(b.Header, 64<<10),
 		HeaderFor: or(b.HeaderFor, 10*time.Second), Connect: or(b.Connect, 5*time.Second), Idle: or(b.Idle, 5*time.Minute),
 		Rate: or(b.Rate, 50_000_000), In: or(b.In, 4<<30), Out: or(b.Out, 64<<20),
-		Queries: or(b.Queries, 50), Names: or(b.Names, 1024), Lines: or(b.Lines, 20),
+		Queries: or(b.Queries, 2000), Names: or(b.Names, 1024), Lines: or(b.Lines, 20),
 	}
 }
 

@@ -4,12 +4,14 @@
 // It knows nothing of containers. The caller provides a [Network] that opens sockets inside the sandbox; this process
 // listens on them, so nothing listens outside and nothing in the sandbox forwards. [Proxy.Start] serves there:
 //
-//   - a proxy: CONNECT HOST:PORT is a tunnel whose first bytes must be a TLS hello
-//     for HOST; a request for an http:// URL is rewritten and sent on. If a host's
-//     rule restricts requests or adds a secret, TLS ends here, with a certificate of an
-//     authority that is made for these hosts and that [Proxy.Roots] returns;
+//   - a proxy: CONNECT HOST:PORT, and requests for http:// and https:// URLs;
 //   - for programs without proxy support, a DNS server that gives each allowed name its
 //     own address in 127.16.0.0/16, with listeners on it.
+//
+// On each of these ways a connection is either TLS, which must begin with a hello for HOST, or HTTP, whose requests must
+// be for HOST and are rewritten and sent on. If a host's rule restricts requests or adds a secret, TLS ends here, with a
+// certificate of an authority that is made for these hosts and that [Proxy.Roots] returns. The proxy also connects to
+// the sandbox's own ports, which need no rule.
 //
 // Names are resolved on the host, and only when a program connects to an allowed one. Each address is checked before it
 // is dialed. A denial has the reason and the command that allows the connection.
@@ -49,8 +51,10 @@ type Proxy struct {
 	wg     sync.WaitGroup
 
 	front, back      *http.Server
-	inside           *handover // connections for the server back
+	handed           *handover // connections for the server back
 	direct, indirect *http.Transport
+	toOwn            *http.Transport // to servers of the sandbox itself
+	inside           Network         // nil before Start
 	names            *names
 
 	places    chan struct{} // one slot for each connection of a program
@@ -118,7 +122,7 @@ func New(opts *Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.wg.Go(p.janitor)
-	p.wg.Go(func() { _ = p.back.Serve(p.inside) })
+	p.wg.Go(func() { _ = p.back.Serve(p.handed) })
 	return p, nil
 }
 
@@ -140,8 +144,8 @@ func (p *Proxy) makeServers() {
 	p.back.Protocols.SetHTTP1(true)
 	p.back.Protocols.SetHTTP2(true)
 	p.back.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 64, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10}
-	p.inside = &handover{ctx: p.ctx, conns: make(chan net.Conn)}
-	p.direct, p.indirect = p.transports()
+	p.handed = &handover{ctx: p.ctx, conns: make(chan net.Conn)}
+	p.direct, p.indirect, p.toOwn = p.transports()
 }
 
 // paced limits the rate of requests, because their cost isn't charged to the sandbox.
@@ -250,6 +254,7 @@ func (p *Proxy) Start(ctx context.Context, network Network) (Places, error) {
 	if err != nil {
 		return Places{}, err
 	}
+	p.inside = network
 	p.wg.Go(func() { _ = p.Serve(l) })
 	places := Places{Proxy: "http://" + l.Addr().String()}
 	pc, err := network.ListenPacket(ctx, "udp4", "127.0.0.1:53")

@@ -20,6 +20,8 @@ type Denial struct {
 	Reason string    `json:"reason"`
 	// Allow is the command or flag that allows it; "" if there is none.
 	Allow string `json:"allow,omitempty"`
+	// Advice helps where no rule does; "" if there is none.
+	Advice string `json:"advice,omitempty"`
 }
 
 // String returns the denial's text for programs.
@@ -32,6 +34,9 @@ func (d Denial) String() string {
 	if d.Allow != "" {
 		text += "; to allow it: " + d.Allow
 	}
+	if d.Advice != "" {
+		text += "; " + d.Advice
+	}
 	return text
 }
 
@@ -43,6 +48,7 @@ type refusal struct {
 	reason string
 	rule   string // the rule that denies it
 	allow  string // the rule that would allow it; "" if there is none
+	advice string // what else helps; "" if nothing does
 }
 
 func (r *refusal) Error() string { return r.reason }
@@ -55,11 +61,12 @@ func notAllowed(d policy.Decision) *refusal {
 	if d.Rule != "" {
 		return r // another rule can't override a denial
 	}
-	if name, err := policy.RequestName(d.Host); err == nil {
-		r.allow = fmt.Sprintf("%s:%d", name, d.Port)
-		if name == policy.ThisMachine {
-			r.allow = fmt.Sprintf("host:%d", d.Port)
-		}
+	rule := fmt.Sprintf("%s:%d", d.Host, d.Port)
+	if d.Host == policy.ThisMachine {
+		rule = fmt.Sprintf("host:%d", d.Port)
+	}
+	if p, err := policy.Parse(policy.Settings{Allow: []string{rule}}); err == nil && p.Decide(d.Host, d.Port).Allowed {
+		r.allow = rule // no advice that would be refused
 	}
 	return r
 }
@@ -97,7 +104,7 @@ func clean(text string, most int) string {
 }
 
 func (p *Proxy) denial(r *refusal) Denial {
-	d := Denial{Time: time.Now(), Host: clean(r.host, 253), Port: int(r.port), Reason: clean(r.reason, 300)}
+	d := Denial{Time: time.Now(), Host: clean(r.host, 253), Port: int(r.port), Reason: clean(r.reason, 300), Advice: r.advice}
 	switch {
 	case r.allow == "":
 	case p.opts.Session != "":

@@ -114,7 +114,7 @@ func TestABoundedRulePermitsNoUpgrade(t *testing.T) {
 	b := w.box(injected("api.example.com:Authorization=KEY,methods=GET"))
 	status, _, body := b.send("GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	assert.Equal(t, 403, status)
-	assert.Contains(t, body, "which an upgrade would bypass")
+	assert.Contains(t, body, "which a WebSocket would bypass")
 }
 
 // inside opens a TLS connection to a terminated host.
@@ -138,8 +138,10 @@ func TestEachRequestInsideIsForTheHostOfTheConnect(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: api.example.com:80\r\n\r\n":                     421,
 		"GET / HTTP/1.1\r\nHost: api.example.com:x\r\n\r\n":                      421,
 		"GET / HTTP/1.1\r\nHost: \r\n\r\n":                                       421,
-		"GET / HTTP/1.0\r\n\r\n":                                                 421,
-		"GET https://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n": 400,
+		"GET / HTTP/1.0\r\n\r\n":                                                 200,
+		"GET https://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n": 200,
+		"GET https://example.com/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n":     421,
+		"GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n":  400,
 		"GET http://example.com/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n":      400,
 		"CONNECT example.com:443 HTTP/1.1\r\nHost: api.example.com\r\n\r\n":      400,
 	} {
@@ -287,7 +289,7 @@ func TestATunnelToATerminatedHostIsCut(t *testing.T) {
 	up, err := b.dial(t.Context(), "connect", "api.example.com", 443)
 	require.NoError(t, err)
 	program, c := net.Pipe()
-	go b.Proxy.tunnel(c, up, "connect")
+	go b.Proxy.serveConn(c, policy.Decision{Host: "api.example.com", Port: 443, Allowed: true}, "connect", up)
 	_, _ = program.Write(helloFor(t, &tls.Config{ServerName: "api.example.com"}))
 	_, err = program.Read(make([]byte, 1))
 	assert.Error(t, err)

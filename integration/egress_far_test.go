@@ -74,6 +74,7 @@ func TestEgressAndPortsOfASandboxThatIsFarAway(t *testing.T) {
 	}{
 		{"reaches what is allowed", TestEgressReachesWhatIsAllowed},
 		{"denials teach", TestEgressDenialsTeach},
+		{"leaves the own ports", TestEgressLeavesTheSessionItsOwnPorts},
 		{"no other session's", TestEgressOfOneSessionIsNoOthers},
 		{"rules change", TestEgressRulesChangeWhileAConnectionIsOpen},
 		{"opens while it runs", TestEgressOpensWhileTheSessionRuns},

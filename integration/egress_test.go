@@ -91,6 +91,38 @@ func TestEgressVariablesOfTheSessionWin(t *testing.T) {
 	assert.Equal(t, "http://mine:1 http://127.0.0.1:3128\n", output(t, s, "echo $http_proxy $HTTP_PROXY"))
 }
 
+// TestEgressLeavesTheSessionItsOwnPorts: a rule for another host takes none of them away, whatever a program's library
+// makes of NO_PROXY.
+func TestEgressLeavesTheSessionItsOwnPorts(t *testing.T) {
+	rule, _ := served(t, hello)
+	ownPorts(t, open(t, &wisbox.SessionOptions{Allow: []string{rule}}))
+}
+
+func ownPorts(t *testing.T, s *wisbox.Session) {
+	t.Helper()
+	out, res := run(t, s, "bash", "-c", `echo mine >index.html; mkdir second && echo second >second/index.html
+python3 -m http.server 8000 >log 2>&1 & python3 -m http.server -d second --bind 127.0.0.2 8002 >>log 2>&1 & python3 -m http.server --bind ::1 8003 >>log 2>&1 &
+python3 - <<'.'
+import os, socket, time, urllib.request
+for at in ("127.0.0.1", 8000), ("127.0.0.2", 8002), ("::1", 8003):
+    while True:
+        try: socket.create_connection(at).close(); break
+        except OSError: time.sleep(.05)
+names = "localhost:8000 127.0.0.1:8000 0.0.0.0:8000 127.0.0.9:8000 app.localhost:8000 127.0.0.2:8002 [::1]:8003 [::]:8003".split()
+for no_proxy in os.environ["no_proxy"], "":
+    os.environ["no_proxy"] = no_proxy
+    for name in names:
+        try: print(name, urllib.request.urlopen("http://" + name, timeout=60).read().decode(), end="")
+        except OSError as e: print(name, e, getattr(e, "read", str)())
+.
+for name in localhost:8000 0.0.0.0:8000 127.0.0.2:8002; do curl -sS --noproxy '' http://$name; curl -sS --noproxy '' -p http://$name; done
+kill $(jobs -p)`)
+	require.Zero(t, res.ExitCode)
+	const each = "localhost:8000 mine\n127.0.0.1:8000 mine\n0.0.0.0:8000 mine\n127.0.0.9:8000 mine\napp.localhost:8000 mine\n127.0.0.2:8002 second\n[::1]:8003 mine\n[::]:8003 mine\n"
+	assert.Equal(t, each+each+"mine\nmine\nmine\nmine\nsecond\nsecond\n", out)
+	assert.Empty(t, res.NetworkDenied)
+}
+
 // TestEgressDenialsTeach: the result of the call names the refused host and the rule that allows it.
 func TestEgressDenialsTeach(t *testing.T) {
 	rule, _ := served(t, hello)

@@ -19,6 +19,9 @@ type Networker interface {
 	Listen(ctx context.Context, addr netip.AddrPort) (net.Listener, error)
 	// ListenPacket receives UDP.
 	ListenPacket(ctx context.Context, addr netip.AddrPort) (net.PacketConn, error)
+	// DialAddr connects to a program that listens on an address of the loopback device, and only
+	// there: 127.0.0.0/8 or ::1. Its errors are those of DialPort.
+	DialAddr(ctx context.Context, addr netip.AddrPort) (net.Conn, error)
 	PortDialer
 }
 

@@ -76,8 +76,9 @@
 //
 //	0x50 open     a new socket: "listen ADDRESS PORT" or "udp ADDRESS PORT" as above;
 //	              "accept LISTENER", the next connection to the listener of that
-//	              number; or "connect PORT", to 127.0.0.1 or, where that is refused,
-//	              ::1; answered with opened
+//	              number; "connect PORT", to 127.0.0.1 or, where that is refused,
+//	              ::1; or "connect ADDRESS PORT", to that of the loopback device;
+//	              answered with opened
 //	0x55 close    as by close(2), once what was sent before is written; answered with
 //	              closed
 //	0x56 reset    the other end sees a reset; answered with closed

@@ -51,7 +51,9 @@ type connections struct {
 	Count  int64  `json:"count"`
 	In     int64  `json:"bytes_in,omitempty"`
 	Out    int64  `json:"bytes_out,omitempty"`
-	Reason string `json:"reason,omitempty"` // of the last denial
+	Reason string `json:"reason,omitempty"` // of the denials
+	Allow  string `json:"allow,omitempty"`  // the rule that would allow them
+	Advice string `json:"advice,omitempty"` // what else helps
 }
 
 // finishGrace bounds the work after the agent's end, also after a signal.
@@ -173,25 +175,26 @@ func (r *agentReport) connection(line []byte) error {
 		return nil // a line of another version
 	}
 	into, n := &r.Connections, int64(0)
+	one := connections{Host: l.Host, Port: l.Port}
 	switch l.Event {
 	case "open":
 		n = 1
 	case "close":
 	case "denied":
 		into, n = &r.Denied, max(1, l.Count) // a line with a count stands for denials after the first
+		one.Reason, one.Allow, one.Advice = l.Reason, l.Allow, l.Advice
 	default:
 		return nil
 	}
-	i := slices.IndexFunc(*into, func(c connections) bool { return c.Host == l.Host && c.Port == l.Port })
+	i := slices.IndexFunc(*into, func(c connections) bool {
+		return c.Host == one.Host && c.Port == one.Port && c.Reason == one.Reason
+	})
 	if i < 0 {
 		i = len(*into)
-		*into = append(*into, connections{Host: l.Host, Port: l.Port})
+		*into = append(*into, one)
 	}
 	c := &(*into)[i]
 	c.Count, c.In, c.Out = c.Count+n, c.In+l.In, c.Out+l.Out
-	if l.Event == "denied" {
-		c.Reason = l.Reason
-	}
 	return nil
 }
 
@@ -235,8 +238,8 @@ func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
 	for _, c := range r.Denied {
 		say("denied", "%s:%d, %s: %s", c.Host, c.Port, quantity(c.Count, "time", "times"), oneLine(c.Reason))
 	}
-	if len(r.Denied) > 0 {
-		say("", "--allow HOST allows one, where the agent needs it")
+	for _, advice := range r.advice() {
+		say("", "%s", advice)
 	}
 	var held, not []string
 	for _, l := range r.Limits {
@@ -278,6 +281,29 @@ func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
 	for _, next := range r.Next {
 		say("next", "%s", next)
 	}
+}
+
+// mostRules is the maximum of rules in the advice about denials.
+const mostRules = 5
+
+// advice returns what helps against the denials, by their reasons.
+func (r *agentReport) advice() (lines []string) {
+	var rules []string
+	for _, c := range r.Denied {
+		switch {
+		case c.Allow != "" && !slices.Contains(rules, "--allow "+c.Allow):
+			rules = append(rules, "--allow "+c.Allow)
+		case c.Advice != "" && !slices.Contains(lines, c.Advice):
+			lines = append(lines, c.Advice)
+		}
+	}
+	if n := len(rules) - mostRules; n > 0 {
+		rules = append(rules[:mostRules], fmt.Sprintf("and %d more", n))
+	}
+	if len(rules) > 0 {
+		lines = append(lines, "if the agent needs it: "+strings.Join(rules, " "))
+	}
+	return lines
 }
 
 func (r *agentReport) changesText() string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -315,6 +316,27 @@ func TestConnectionsAreCountedByTheirHost(t *testing.T) {
 	}
 	assert.Equal(t, []connections{{Host: "a.example.com", Port: 443, Count: 2, In: 5, Out: 7}}, r.Connections)
 	assert.Equal(t, []connections{{Host: "b.example.com", Port: 80, Count: 4, Reason: "no rule allows it"}}, r.Denied)
+}
+
+// TestAdviceAboutDenialsHasTheirReasons: a rule doesn't help a host that is allowed.
+func TestAdviceAboutDenialsHasTheirReasons(t *testing.T) {
+	r := &agentReport{}
+	assert.Empty(t, r.advice())
+	for _, line := range []string{
+		`{"event":"denied","host":"api.example.com","port":443,"reason":"the session has sent its 67108864 bytes","advice":"--egress-out SIZE sets another limit, for a new session"}`,
+		`{"event":"denied","host":"b.example.com","port":443,"reason":"the session has sent its 67108864 bytes","advice":"--egress-out SIZE sets another limit, for a new session"}`,
+		`{"event":"denied","host":"10.0.0.1","port":443,"reason":"it is an IP address; use a name, addresses can't be allowed"}`,
+	} {
+		require.NoError(t, r.connection([]byte(line)))
+	}
+	assert.Equal(t, []string{"--egress-out SIZE sets another limit, for a new session"}, r.advice())
+	for i := range 7 {
+		line := fmt.Sprintf(`{"event":"denied","host":"h%d.example.com","port":443,"reason":"no rule allows it","allow":"h%[1]d.example.com:443"}`, i)
+		require.NoError(t, r.connection([]byte(line)))
+		require.NoError(t, r.connection([]byte(line)))
+	}
+	require.Len(t, r.advice(), 2)
+	assert.Equal(t, "if the agent needs it: --allow h0.example.com:443 --allow h1.example.com:443 --allow h2.example.com:443 --allow h3.example.com:443 --allow h4.example.com:443 and 2 more", r.advice()[1])
 }
 
 // TestTwoAgentsDoNotWorkInOneSession: the first to end would stop the other's programs.

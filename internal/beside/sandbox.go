@@ -265,6 +265,15 @@ func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	return conn.DialPort(ctx, port)
 }
 
+// DialAddr implements [sandbox.Networker].
+func (s *Sandbox) DialAddr(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
+	conn, err := s.agent.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.DialAddr(ctx, addr)
+}
+
 // Listens implements [sandbox.PortFinder].
 func (s *Sandbox) Listens(ctx context.Context, port uint16) (bool, error) {
 	conn, err := s.agent.Conn(ctx)

@@ -33,8 +33,11 @@ const (
 )
 
 // RootsName is the file in [sandbox.SecretsDir] with the certificates that programs trust, if the
-// session has a network. No secret may have this name.
-const RootsName = "wisbox-ca.pem"
+// session has a network. No secret may have a name with OwnPrefix.
+const (
+	OwnPrefix = "wisbox-"
+	RootsName = OwnPrefix + "ca.pem"
+)
 
 var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$`) })
 
@@ -47,8 +50,8 @@ func CheckSecrets(all map[string]Secret) error {
 		if !secretName().MatchString(name) {
 			return tool.Errorf(tool.Invalid, "secret %q: a name must be 1 to 80 letters, digits, underscores, dots and hyphens, and not begin with a dot or hyphen", clip.Text(name)).In("secrets")
 		}
-		if name == RootsName {
-			return tool.Errorf(tool.Invalid, "secret %s: wisbox writes certificates under this name; choose another one", name).In("secrets")
+		if strings.HasPrefix(name, OwnPrefix) {
+			return tool.Errorf(tool.Invalid, "secret %s: names that begin with %s are for wisbox's own files; choose another one", name, OwnPrefix).In("secrets")
 		}
 		value, err := s.read(name)
 		if err != nil {

@@ -164,8 +164,14 @@ func (d *Door) equip(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	vars := egress.Variables(d.places.Proxy, path, d.policy)
+	if path != "" {
+		for _, f := range egress.SettingsFiles(path) {
+			vars[f.Variable] = sandbox.SecretsDir + "/" + f.Name
+		}
+	}
 	var env []string
-	for name, value := range egress.Variables(d.places.Proxy, path, d.policy) {
+	for name, value := range vars {
 		if _, own := d.opts.Own[name]; !own && value != "" {
 			env = append(env, name+"="+value)
 		}

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/wisbox/wisbox/egress/policy"
+	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/door"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -65,6 +66,10 @@ func (p *place) Listen(context.Context, netip.AddrPort) (net.Listener, error) {
 
 func (p *place) ListenPacket(context.Context, netip.AddrPort) (net.PacketConn, error) {
 	return nil, fmt.Errorf("%w: no port 53 here", sandbox.ErrUnavailable)
+}
+
+func (p *place) DialAddr(context.Context, netip.AddrPort) (net.Conn, error) {
+	return nil, sandbox.ErrUnsupported
 }
 
 func (p *place) DialPort(context.Context, uint16) (net.Conn, error) {
@@ -268,6 +273,12 @@ func TestProgramsTrustTheirImagesAndOurCertificates(t *testing.T) {
 	begins := func(pem []byte) int { return bytes.Count(pem, []byte("BEGIN")) }
 	require.Equal(t, begins(one)+1, begins(got), "its own new one, and those that were there, once each")
 	require.Contains(t, d.Env(), "SSL_CERT_FILE=/run/secrets/wisbox-ca.pem")
+	require.Contains(t, d.Env(), "SYSTEM_WGETRC=/run/secrets/wisbox-wgetrc")
+	require.Contains(t, d.Env(), "APT_CONFIG=/run/secrets/wisbox-apt.conf")
+	require.Equal(t, "ca_certificate = /run/secrets/wisbox-ca.pem\n", string(p.files["wisbox-wgetrc"]))
+	for name := range p.files {
+		require.True(t, strings.HasPrefix(name, box.OwnPrefix), "no secret may have the name %s", name)
+	}
 	require.True(t, slices.Contains(d.Env(), "KEY=wisbox-placeholder-TOK"))
 	require.NotContains(t, strings.Join(d.Env(), "\n"), "PIP_CERT", "the session's own wins")
 }

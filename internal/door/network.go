@@ -20,6 +20,11 @@ func (n network) Listen(ctx context.Context, _, address string) (net.Listener, e
 	return n.to.Listen(ctx, addr)
 }
 
+// DialAddr implements [egress.Network].
+func (n network) DialAddr(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
+	return n.to.DialAddr(ctx, addr)
+}
+
 // ListenPacket implements [egress.Network].
 func (n network) ListenPacket(ctx context.Context, _, address string) (net.PacketConn, error) {
 	addr, err := netip.ParseAddrPort(address)

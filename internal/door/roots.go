@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/wisbox/wisbox/egress"
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -39,7 +40,11 @@ func (d *Door) giveRoots(ctx context.Context) (path string, err error) {
 		if !ok {
 			return "", fmt.Errorf("%w: this backend can't hand over certificates", sandbox.ErrUnsupported)
 		}
-		if err := keeper.KeepSecrets(ctx, map[string][]byte{box.RootsName: all}); err != nil {
+		files := map[string][]byte{box.RootsName: all}
+		for _, f := range egress.SettingsFiles(rootsPath) {
+			files[f.Name] = []byte(f.Text)
+		}
+		if err := keeper.KeepSecrets(ctx, files); err != nil {
 			return "", err
 		}
 	}

@@ -37,8 +37,8 @@ func (c *conn) openSocket(number uint32, request string) bool {
 	switch {
 	case len(words) == 2 && words[0] == wire.AskAccept:
 		return c.accept(&stream{ending: end}, words[1])
-	case len(words) == 2 && words[0] == wire.AskConnect:
-		return connectTo(&stream{ending: end}, words[1])
+	case (len(words) == 2 || len(words) == 3) && words[0] == wire.AskConnect:
+		return connectTo(&stream{ending: end}, words[1:])
 	case len(words) == 3 && words[0] == wire.AskListen, len(words) == 3 && words[0] == wire.AskUDP:
 		return bind(end, request)
 	}

@@ -18,9 +18,9 @@ const lingering = time.Minute
 // stream is a connection between a program and the host.
 type stream struct {
 	ending
-	from   *listener // it waits for a connection to this listener
-	port   uint16    // it is connecting to this port
-	six    bool      // over ::1
+	from   *listener     // it waits for a connection to this listener
+	next   unix.Sockaddr // where to connect if the first address refuses
+	second bool          // it is connecting there
 	opened bool
 
 	window int  // bytes that the host accepts now
@@ -35,19 +35,35 @@ type stream struct {
 	patient *timer // timer for that
 }
 
-// connectTo connects to a program's port.
-func connectTo(s *stream, port string) bool {
-	number, err := strconv.ParseUint(port, 10, 16)
+// connectTo connects to a program's port, at an address of the loopback device or at any where it would be looked for.
+func connectTo(s *stream, at []string) bool {
+	number, err := strconv.ParseUint(at[len(at)-1], 10, 16)
 	if err != nil || number == 0 {
 		return false
 	}
-	s.port = uint16(number)
+	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if len(at) == 1 {
+		s.next = sockaddr(netip.IPv6Loopback(), int(number))
+	} else if addr, err = netip.ParseAddr(at[0]); err != nil || !addr.IsLoopback() || addr.Is4In6() || addr.Zone() != "" {
+		return false
+	}
 	s.conn.sockets[s.number] = s
-	s.dial(unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(s.port)})
+	s.dial(sockaddr(addr, int(number)))
 	return true
 }
 
-func (s *stream) dial(domain int, to unix.Sockaddr) {
+func sockaddr(addr netip.Addr, port int) unix.Sockaddr {
+	if addr.Is4() {
+		return &unix.SockaddrInet4{Addr: addr.As4(), Port: port}
+	}
+	return &unix.SockaddrInet6{Addr: addr.As16(), Port: port}
+}
+
+func (s *stream) dial(to unix.Sockaddr) {
+	domain := unix.AF_INET
+	if _, six := to.(*unix.SockaddrInet6); six {
+		domain = unix.AF_INET6
+	}
 	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
 	if err == nil {
 		s.fd = fd
@@ -76,11 +92,11 @@ func (s *stream) reached(err error) {
 	switch {
 	case err == nil:
 		s.connected()
-	case errors.Is(err, unix.ECONNREFUSED) && !s.six:
+	case errors.Is(err, unix.ECONNREFUSED) && s.next != nil && !s.second:
 		s.closeFD()
-		s.six = true
-		s.dial(unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}, Port: int(s.port)})
-	case s.six: // the error of 127.0.0.1
+		s.second = true
+		s.dial(s.next)
+	case s.second: // the error of the first address
 		s.refuse(unix.ECONNREFUSED)
 	default:
 		s.refuse(err)
