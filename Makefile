@@ -143,7 +143,7 @@ test-cluster: setup image-pod ## sessions in Pods of a real Kubernetes on this m
 	$(CLUSTER) up 3600
 	trap '$(CLUSTER) down' EXIT; $(LOAD_POD) && \
 		WISBOX_CLUSTER=$(CLUSTER) WISBOX_REQUIRE_CLUSTER=1 WISBOX_TEST_KUBECONFIG="$$($(CLUSTER) kubeconfig)" WISBOX_TEST_LOAD="$(CLUSTER) load" \
-		go test -p 1 -count=1 -timeout 40m $(wildcard ./cluster ./integration/pods) ./integration/gateway ./integration/cluster
+		go test -p 1 -count=1 -timeout 40m ./cluster/kubernetes ./integration/pods ./integration/gateway ./integration/cluster
 
 KWOK := sigs.k8s.io/kwok/cmd/kwok@v0.7.0
 

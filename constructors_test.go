@@ -22,7 +22,7 @@ var (
 		"sandbox/sandboxtest.NewHost": "the examples of the packages above begin with it",
 	}
 	notRun = map[string]string{
-		"cluster.New":             "it needs Kubernetes",
+		"cluster/kubernetes.New":  "it needs Kubernetes",
 		"evaltool/javascript.New": "it needs Node.js",
 		"llm.NewEndpoint":         "it needs a model",
 		"mcpserver.New":           "it serves its own stdin",

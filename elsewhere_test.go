@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	_ "github.com/wisbox/wisbox/cluster/kubernetes"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/internal/podbook"

@@ -86,7 +86,7 @@ var layers = map[string][]string{
 	"images":          {"evaltool/lisp/driver", "internal/builds", "sandbox", "tool"},
 	"shelltool":       {"internal/budget", "internal/capture", "internal/toolerr", "sandbox", "tool", "vfs"},
 	"doctor":          {"sandbox", "tool"},
-	"cluster":         {"internal/clip", "internal/retry", "sandbox", "tool"},
+	"cluster":         {"sandbox", "tool"}, "cluster/kubernetes": {"cluster", "internal/clip", "internal/retry", "sandbox", "tool"},
 
 	// Evaluators.
 	"llm":                      {"tool"},
@@ -130,11 +130,11 @@ var layers = map[string][]string{
 	"serve/e2b/codeinterp": {"evaltool", "httpguard", "internal/beat", "tool"},
 
 	// Programs of ours. Tests may import everything.
-	"cmd/wisbox": {"egress", "egress/policy", "httpguard",
+	"cmd/wisbox": {"cluster/kubernetes", "egress", "egress/policy", "httpguard",
 		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/holes", "internal/leftout", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
-	"bench":           {"cluster", "egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
+	"bench":           {"cluster", "cluster/kubernetes", "egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
 	"scripts/testrun": {}, "images/mkbase": {"images"},
 	"examples/demo":      {},
 	"examples/embed":     {"", "sandbox"},
@@ -198,9 +198,11 @@ func TestOnlyClusterSpeaksToKubernetes(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, path := range p.Imports {
 			foreign := strings.HasPrefix(path, "k8s.io/") || strings.HasPrefix(path, "sigs.k8s.io/")
-			assert.False(t, foreign && short(p.ImportPath) != "cluster", "%s imports %s", p.ImportPath, path)
+			assert.False(t, foreign && short(p.ImportPath) != "cluster/kubernetes", "%s imports %s", p.ImportPath, path)
 		}
+		embeds := short(p.ImportPath) == "examples/embed" // a program for this machine alone
 		for _, dep := range p.Deps {
+			assert.False(t, embeds && strings.Contains(dep, "k8s.io/"), "%s links %s", p.ImportPath, dep)
 			assert.False(t, strings.HasPrefix(dep, "k8s.io/client-go/kubernetes") || strings.HasPrefix(dep, "k8s.io/api/apps/"), "%s links %s", p.ImportPath, dep)
 		}
 	}

@@ -28,7 +28,7 @@ type PodNotes = cluster.Notes
 
 // Cluster returns the Manager's place on Kubernetes, or nil if its sessions aren't Pods. Closing the
 // Manager closes it.
-func (m *Manager) Cluster() *cluster.Place {
+func (m *Manager) Cluster() cluster.Place {
 	if p, ok := m.place.(*pods); ok {
 		return p.cluster
 	}
@@ -40,7 +40,7 @@ func (m *Manager) Cluster() *cluster.Place {
 type pods struct {
 	opts    *Options
 	log     *slog.Logger
-	cluster *cluster.Place
+	cluster cluster.Place
 	own     *there // for requests without a session, which it rejects
 
 	known sharing.Map[string, *inPod] // Pods that may have a connection, by UID
@@ -103,7 +103,7 @@ func errNotOnPods(what, instead string) *tool.Error {
 }
 
 // noMachine is a [far.Way] that never connects, since no single machine has all sessions.
-type noMachine struct{ *cluster.Place }
+type noMachine struct{ cluster.Place }
 
 // Connect implements [far.Way].
 func (noMachine) Connect(context.Context) (io.ReadWriteCloser, error) {
@@ -163,7 +163,7 @@ func (i *inPod) because(ctx context.Context, began time.Time, err error) error {
 	case gone != nil:
 		return err
 	}
-	if lost := now.Lost(began); lost != nil {
+	if lost := i.pods.cluster.Lost(now, began); lost != nil {
 		return tool.AsError(i.pods.shown(lost)).Because(errors.Join(errLost, err))
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/cluster"
+	_ "github.com/wisbox/wisbox/cluster/kubernetes"
 )
 
 // podsTable is made by its name alone: the programs of a Kubernetes on this machine would slow

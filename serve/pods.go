@@ -24,7 +24,7 @@ type podEngine struct {
 }
 
 // overPods configures the server to run sandboxes as Pods, which it shares with other servers.
-func (s *Server) overPods(place *cluster.Place, records *registry.Options, api *e2b.Options) error {
+func (s *Server) overPods(place cluster.Place, records *registry.Options, api *e2b.Options) error {
 	if err := s.checkPods(); err != nil {
 		return err
 	}

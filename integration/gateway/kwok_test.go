@@ -31,6 +31,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/cluster"
+	_ "github.com/wisbox/wisbox/cluster/kubernetes"
 	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/serve"

@@ -38,7 +38,7 @@ var again = retry.Times{Count: 10, Pause: 20 * time.Millisecond}
 
 // Book implements [registry.Book].
 type Book struct {
-	place *cluster.Place
+	place cluster.Place
 	names []byte // the key for the names of Pods
 	seal  cipher.AEAD
 	log   *slog.Logger
@@ -47,7 +47,7 @@ type Book struct {
 var _ registry.Book = (*Book)(nil)
 
 // New returns a Book for the Pods of a place. All replicas must use the same secret.
-func New(place *cluster.Place, secret []byte, log *slog.Logger) (*Book, error) {
+func New(place cluster.Place, secret []byte, log *slog.Logger) (*Book, error) {
 	b := &Book{place: place, log: log}
 	var err error
 	if b.names, err = hkdf.Key(sha256.New, secret, nil, "wisbox pod names", keyBytes); err != nil {

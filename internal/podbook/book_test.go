@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wisbox/wisbox/cluster"
+	_ "github.com/wisbox/wisbox/cluster/kubernetes"
 	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/internal/registry"
@@ -80,7 +81,7 @@ func refuse(w http.ResponseWriter, code int32, reason metav1.StatusReason) {
 	_ = json.NewEncoder(w).Encode(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: code, Reason: reason})
 }
 
-func (a *api) place(t *testing.T) *cluster.Place {
+func (a *api) place(t *testing.T) cluster.Place {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
@@ -90,7 +91,7 @@ func (a *api) place(t *testing.T) *cluster.Place {
 	return p
 }
 
-func bookOf(t *testing.T, p *cluster.Place, secret string) *podbook.Book {
+func bookOf(t *testing.T, p cluster.Place, secret string) *podbook.Book {
 	t.Helper()
 	b, err := podbook.New(p, []byte(secret), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func TestAListIsReadInPages(t *testing.T) {
 		} else {
 			name = "a"
 		}
-		page.Items = []corev1.Pod{*withNotes(name, "record").shape().generate("agents")}
+		page.Items = []corev1.Pod{*shapeFor(withNotes(name, "record")).generate("agents")}
 		answer(w, http.StatusOK, page)
 		return true
 	}
@@ -38,7 +38,7 @@ func TestAListIsReadInPages(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	assert.Equal(t, []string{"a", "b"}, []string{all[0].Session, all[1].Session})
-	assert.Empty(t, all[0].pod.Spec.Containers)
+	assert.Empty(t, object(all[0]).Spec.Containers)
 	assert.Empty(t, all[0].Notes)
 	const every = "wisbox.dev/session,app.kubernetes.io/managed-by=wisbox"
 	assert.Equal(t, []string{every, every}, selectors)
@@ -55,7 +55,7 @@ func TestAListIsReadInPages(t *testing.T) {
 func TestAListRemovesFinishedPodsTogether(t *testing.T) {
 	s := newStore(t)
 	for _, name := range []string{"a", "b"} {
-		pod := session(name).shape().generate("agents")
+		pod := shapeFor(session(name)).generate("agents")
 		s.put(pod, name)
 		pod.Status.Phase = corev1.PodSucceeded
 	}

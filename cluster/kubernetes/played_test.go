@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"encoding/base64"
@@ -116,7 +116,7 @@ func TestAPodThatTheClusterEnds(t *testing.T) {
 // forceAway deletes a Pod whose node can't.
 func (w *world) forceAway(t *testing.T, pod *Pod) {
 	t.Helper()
-	require.NoError(t, w.admin.client.Delete().Namespace(w.namespace).Resource("pods").Name(pod.pod.Name).
+	require.NoError(t, w.admin.client.Delete().Namespace(w.namespace).Resource("pods").Name(object(pod).Name).
 		Body([]byte(`{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}`)).Do(t.Context()).Error())
 }
 
@@ -148,7 +148,7 @@ func TestAMutatingWebhook(t *testing.T) {
 	}()
 	w.cordon(t, true)                   // its programs must not run
 	require.Eventually(t, func() bool { // the API server takes a moment to load the webhook
-		probe := session("probe").shape().generate(w.namespace)
+		probe := shapeFor(session("probe")).generate(w.namespace)
 		defer func() { require.NoError(t, w.delete(t.Context(), probe)) }()
 		require.NoError(t, w.client.Post().Namespace(w.namespace).Resource("pods").Body(probe).Do(t.Context()).Into(probe))
 		return probe.Spec.HostNetwork

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"flag"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
+	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -25,7 +26,7 @@ var update = flag.Bool("update", false, "write the golden files")
 var samples = map[string]PodOptions{
 	"least": {Name: "box", Image: "registry.example.com/wisbox-pod@sha256:0000"},
 	"most": {
-		Name: "a", Image: "localhost/wisbox-pod:latest", Pull: PullNever, UserHome: true, TTL: 90 * time.Second, RuntimeClass: "gvisor", Snapshots: 1 << 30,
+		Name: "a", Image: "localhost/wisbox-pod:latest", Pull: cluster.PullNever, UserHome: true, TTL: 90 * time.Second, RuntimeClass: "gvisor", Snapshots: 1 << 30,
 		Limits: sandbox.Limits{CPUs: 0.29, Memory: 64 << 20, Tmp: 8 << 20, Disk: 1 << 30, NoFile: 300, FileSize: 1 << 20},
 	},
 }
@@ -33,7 +34,7 @@ var samples = map[string]PodOptions{
 // TestThePodOfASession compares generated Pods with golden files, which make changes reviewable.
 func TestThePodOfASession(t *testing.T) {
 	for name, s := range samples {
-		raw, err := yaml.Marshal(s.shape().generate("agents"))
+		raw, err := yaml.Marshal(shapeFor(s).generate("agents"))
 		require.NoError(t, err)
 		path := filepath.Join("testdata", name+".yaml")
 		if *update {
@@ -47,7 +48,7 @@ func TestThePodOfASession(t *testing.T) {
 
 func TestWhatAPodWasMadeOfIsReadBack(t *testing.T) {
 	for _, s := range samples {
-		want := s.shape()
+		want := shapeFor(s)
 		pod := want.generate("agents")
 		assert.Equal(t, want, shapeOf(pod))
 		require.NoError(t, verify(shapeOf(pod).generate("agents"), pod))
@@ -63,7 +64,7 @@ var free = []string{
 // TestAWeakenedPodIsRefused changes each field of the API, one at a time: in the Pod's spec, its
 // containers, their security contexts and its volumes.
 func TestAWeakenedPodIsRefused(t *testing.T) {
-	shape := samples["least"].shape()
+	shape := shapeFor(samples["least"])
 	want := shape.generate("agents")
 	changes := map[string]func(*corev1.Pod){}
 	eachField(want, func(p *corev1.Pod) reflect.Value { return reflect.ValueOf(&p.Spec).Elem() }, "spec", changes)
@@ -155,7 +156,7 @@ func slicesOf(v reflect.Value) reflect.Value { return reflect.AppendSlice(reflec
 // TestMetadataThatTheClusterChanges: metadata that adds devices, networks or policies is
 // refused; metadata that only reports is accepted.
 func TestMetadataThatTheClusterChanges(t *testing.T) {
-	shape := samples["least"].shape()
+	shape := shapeFor(samples["least"])
 	shape.creation = "random"
 	want := shape.generate("agents")
 	labels := func(p *corev1.Pod) map[string]string { return p.Labels }
@@ -242,7 +243,7 @@ func TestWhatAWebhookDoes(t *testing.T) {
 		"spec.hostUsers":                                        func(p *corev1.Pod) { p.Spec.HostUsers = new(true) },
 		"spec.os":                                               func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} },
 	} {
-		want := samples["least"].shape().generate("agents")
+		want := shapeFor(samples["least"]).generate("agents")
 		got := want.DeepCopy()
 		change(got)
 		err := verify(want, got)
@@ -254,14 +255,14 @@ func TestWhatAWebhookDoes(t *testing.T) {
 			"spec.containers[programs].resources.limits", "metadata.labels[wisbox.dev/session]",
 		}, path), "%s, to who finds it later and doesn't know what was asked for", path)
 	}
-	stronger := samples["least"].shape().generate("agents")
+	stronger := shapeFor(samples["least"]).generate("agents")
 	stronger.Spec.HostUsers, stronger.Spec.OS = new(false), &corev1.PodOS{Name: corev1.Linux}
-	require.NoError(t, verify(samples["least"].shape().generate("agents"), stronger))
+	require.NoError(t, verify(shapeFor(samples["least"]).generate("agents"), stronger))
 }
 
 // TestAPodThatIsDebugged: the Pod is refused, and the error explains the cause.
 func TestAPodThatIsDebugged(t *testing.T) {
-	pod := samples["least"].shape().generate("agents")
+	pod := shapeFor(samples["least"]).generate("agents")
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger"}}}
 	says(t, verify(shapeOf(pod).generate("agents"), pod), tool.Unavailable, "the Pod of session box has spec.ephemeralContainers, as of kubectl debug", "remove the session, and open it again")
 }

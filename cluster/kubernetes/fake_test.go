@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"context"
@@ -155,7 +155,7 @@ func TestWithdrawLeavesAnotherPodOfTheName(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Withdraw(t.Context(), pod))
 	assert.Empty(t, s.names())
-	s.put(session("box").shape().generate("agents"), "theirs")
+	s.put(shapeFor(session("box")).generate("agents"), "theirs")
 	require.NoError(t, s.Withdraw(t.Context(), pod))
 	assert.Equal(t, []string{"wisbox-box"}, s.names())
 }
@@ -186,7 +186,7 @@ func TestACreationWithoutAnAnswerLeavesNoPod(t *testing.T) {
 
 	s.before = func(w http.ResponseWriter, r *http.Request) bool { // another client was faster
 		if r.Method == http.MethodPost {
-			s.put(session("box").shape().generate("agents"), "theirs")
+			s.put(shapeFor(session("box")).generate("agents"), "theirs")
 			return lost(w, r)
 		}
 		return false
@@ -200,7 +200,7 @@ func TestACreationWithoutAnAnswerLeavesNoPod(t *testing.T) {
 // name first.
 func TestANameThatIsTakenTwice(t *testing.T) {
 	s := newStore(t)
-	pod := session("box").shape().generate("agents")
+	pod := shapeFor(session("box")).generate("agents")
 	s.put(pod, "ended")
 	pod.Status.Phase = corev1.PodSucceeded
 	posts := 0
@@ -209,7 +209,7 @@ func TestANameThatIsTakenTwice(t *testing.T) {
 			posts++
 		}
 		if posts == 2 {
-			s.put(session("box").shape().generate("agents"), "theirs")
+			s.put(shapeFor(session("box")).generate("agents"), "theirs")
 		}
 		return false
 	}
@@ -222,11 +222,11 @@ func TestANameThatIsTakenTwice(t *testing.T) {
 // its labels are.
 func TestAListLeavesPodsOfOthers(t *testing.T) {
 	s := newStore(t)
-	theirs := session("box").shape().generate("agents")
+	theirs := shapeFor(session("box")).generate("agents")
 	theirs.Name = "theirs"
 	s.put(theirs, "theirs")
 	theirs.Status.Phase = corev1.PodSucceeded
-	mine := session("mine").shape().generate("agents")
+	mine := shapeFor(session("mine")).generate("agents")
 	s.put(mine, "mine")
 	all, err := s.List(t.Context())
 	require.NoError(t, err)
@@ -249,7 +249,7 @@ func TestCredentialsThatAnExecPluginDoesNotGive(t *testing.T) {
 	p := placeAt(t, "https://127.0.0.1:1", &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", Command: plugin, InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 	}})
-	pod := seen(session("box").shape().generate("agents"))
+	pod := seen(shapeFor(session("box")).generate("agents"))
 	_, err := p.Now(t.Context(), pod)
 	says(t, err, tool.Permission, "the cluster of context prod doesn't accept its credentials", "log in again")
 	assert.NotContains(t, tool.AsError(err).Message, plugin)
@@ -262,7 +262,7 @@ func TestCredentialsThatAnExecPluginDoesNotGive(t *testing.T) {
 
 // TestTextsOfTheClusterHaveNoControlCharacters: control characters would reach a terminal.
 func TestTextsOfTheClusterHaveNoControlCharacters(t *testing.T) {
-	pod := session("box").shape().generate("agents")
+	pod := shapeFor(session("box")).generate("agents")
 	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Bad\x1b[2J", Message: "the\n\x1b[31mred\x07 \u202enode\u009b"}
 	says(t, ended(pod), tool.Closed, "failed (Bad[2J)", "the [31mred node;")
 }
@@ -288,7 +288,7 @@ func TestFindWaitsForTheAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{pods: map[string]*corev1.Pod{}, Place: placeAt(t, "http://127.0.0.1:1", &clientcmdapi.AuthInfo{})}
 		s.client.Client = &http.Client{Transport: inMemory{s}}
-		s.put(session("box").shape().generate("agents"), "uid")
+		s.put(shapeFor(session("box")).generate("agents"), "uid")
 		refused := 3
 		s.before = func(w http.ResponseWriter, _ *http.Request) bool {
 			refused--

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -66,10 +67,6 @@ func unanswered(err error) bool {
 	return true
 }
 
-// ErrNoNamespace is the cause of a not_found error if the namespace is missing, rather than a
-// Pod.
-var ErrNoNamespace = errors.New("the namespace doesn't exist")
-
 // explain returns an error for users from an error of the API server, or nil. It returns an
 // error of this package unchanged.
 func (p *Place) explain(ctx context.Context, verb, resource string, err error) error {
@@ -84,7 +81,7 @@ func (p *Place) explain(ctx context.Context, verb, resource string, err error) e
 	case apierrors.IsForbidden(err):
 		return p.errForbidden(verb, resource, err)
 	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), "namespaces"):
-		return tool.Errorf(tool.NotFound, "there is no namespace %s in the cluster of context %s; create it with: kubectl --context %s create namespace %s", p.namespace, p.context, p.context, p.namespace).Because(errors.Join(ErrNoNamespace, err))
+		return tool.Errorf(tool.NotFound, "there is no namespace %s in the cluster of context %s; create it with: kubectl --context %s create namespace %s", p.namespace, p.context, p.context, p.namespace).Because(errors.Join(cluster.ErrNoNamespace, err))
 	case unreachable(err):
 		return tool.Errorf(tool.Unavailable, "the API server of context %s can't be reached: %s; try: kubectl --context %s version", p.context, brief(err), p.context).Because(err)
 	}
@@ -238,7 +235,7 @@ func (p *Place) Now(ctx context.Context, of *Pod) (*Pod, error) {
 	pod, err := p.read(ctx, of.Session)
 	switch {
 	case tool.KindOf(err) == tool.NotFound:
-		return nil, errGone(of.pod)
+		return nil, errGone(object(of))
 	case err != nil:
 		return nil, err
 	case string(pod.UID) != of.UID:
@@ -250,30 +247,27 @@ func (p *Place) Now(ctx context.Context, of *Pod) (*Pod, error) {
 	return seen(pod), verify(shapeOf(pod).generate(p.namespace), pod)
 }
 
-// ErrMemory is the cause of an error of [Pod.Lost] if the programs ran out of memory.
-var ErrMemory = errors.New("the container was out of memory")
-
 // clockSkew bounds the difference between the clocks of a node and of this machine, and the
 // rounding of Kubernetes's times.
 const clockSkew = 5 * time.Second
 
-// Lost returns the reason that programs ended unexpectedly, if the node has ended their
+// Lost implements [cluster.Place]. It returns the reason that programs ended unexpectedly, if the node has ended their
 // container since the given time or the container doesn't run. Otherwise it returns nil.
-func (p *Pod) Lost(since time.Time) error {
-	is := p.programs()
+func (*Place) Lost(of *Pod, since time.Time) error {
+	is := programsOf(of)
 	last := cmp.Or(is.State.Terminated, is.LastTerminationState.Terminated)
 	if last == nil || is.State.Running != nil && last.FinishedAt.Time.Before(since.Add(-clockSkew)) {
 		return nil
 	}
 	if last.Reason == "OOMKilled" {
-		return tool.Errorf(tool.Unavailable, "the programs of session %s took all of its memory, and the node killed all of them together; kept interpreters and background processes are lost, files are not; use less memory, or open a session with more", p.Session).Because(ErrMemory)
+		return tool.Errorf(tool.Unavailable, "the programs of session %s took all of its memory, and the node killed all of them together; kept interpreters and background processes are lost, files are not; use less memory, or open a session with more", of.Session).Because(cluster.ErrMemory)
 	}
-	return tool.Errorf(tool.Unavailable, "the container with the programs of session %s ended (%s, exit code %d), and Kubernetes starts it again; kept interpreters and background processes are lost, files are not; call again", p.Session, oneLine(last.Reason), last.ExitCode)
+	return tool.Errorf(tool.Unavailable, "the container with the programs of session %s ended (%s, exit code %d), and Kubernetes starts it again; kept interpreters and background processes are lost, files are not; call again", of.Session, oneLine(last.Reason), last.ExitCode)
 }
 
-// programs returns the status of the container of that name.
-func (p *Pod) programs() corev1.ContainerStatus {
-	for _, c := range p.pod.Status.ContainerStatuses {
+// programsOf returns the status of the container of that name.
+func programsOf(pod *Pod) corev1.ContainerStatus {
+	for _, c := range object(pod).Status.ContainerStatuses {
 		if c.Name == programs {
 			return c
 		}

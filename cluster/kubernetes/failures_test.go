@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -57,9 +58,9 @@ func TestAKubeconfigThatCanNotBeUsed(t *testing.T) {
 	_, err = New("prod", "agents", at(some))
 	says(t, err, tool.NotFound, `the kubeconfig has no context "prod"; it has: b, kind-a`)
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	_, err = New(InCluster, "agents", at(some))
+	_, err = New(cluster.InCluster, "agents", at(some))
 	says(t, err, tool.Unavailable, "kube:in-cluster is for a process in a Pod", "name a context of a kubeconfig instead")
-	_, err = New(InCluster, "agents", at(strings.NewReplacer("kind-a", InCluster, `"cluster":"a"`, `"cluster":"none"`).Replace(some)))
+	_, err = New(cluster.InCluster, "agents", at(strings.NewReplacer("kind-a", cluster.InCluster, `"cluster":"a"`, `"cluster":"none"`).Replace(some)))
 	says(t, err, tool.Unavailable, "the kubeconfig can't be used") // the context exists, but its cluster doesn't
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
 	_, err = New("prod", "agents", nil)
@@ -144,15 +145,15 @@ func TestWhatANamespaceRefuses(t *testing.T) {
 // TestImagesThatCanNotRun: such images are reported and leave no Pod.
 func TestImagesThatCanNotRun(t *testing.T) {
 	w := newWorld(t, Options{})
-	_, err := w.Create(t.Context(), PodOptions{Name: "box", Image: "localhost/nosuch:1", Pull: PullNever})
+	_, err := w.Create(t.Context(), PodOptions{Name: "box", Image: "localhost/nosuch:1", Pull: cluster.PullNever})
 	says(t, err, tool.Unavailable, "the image localhost/nosuch:1 isn't on the node node1, and is never pulled; load it there")
 	_, err = w.Create(t.Context(), PodOptions{Name: "box", Image: "127.0.0.1:1/nosuch:1"})
 	says(t, err, tool.Unavailable, "the node node1 can't fetch the image 127.0.0.1:1/nosuch:1: ", "connection refused")
 	_, err = w.Create(t.Context(), PodOptions{Name: "box", Image: "Not/An Image"})
 	says(t, err, tool.Unavailable, "can't fetch the image Not/An Image")
-	_, err = w.Create(t.Context(), PodOptions{Name: "box", Image: bareImage, Pull: PullNever})
+	_, err = w.Create(t.Context(), PodOptions{Name: "box", Image: bareImage, Pull: cluster.PullNever})
 	says(t, err, tool.Unavailable, "the image "+bareImage+" has no wisbox at /usr/local/bin/wisbox")
-	_, err = w.Create(t.Context(), PodOptions{Name: "box", Image: fakeImage, Pull: PullNever, RuntimeClass: "nosuch"})
+	_, err = w.Create(t.Context(), PodOptions{Name: "box", Image: fakeImage, Pull: cluster.PullNever, RuntimeClass: "nosuch"})
 	says(t, err, tool.Permission, `RuntimeClass "nosuch" not found`)
 	w.none(t)
 }
@@ -181,8 +182,8 @@ func TestAPodThatAnotherOneMadeAnew(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.Remove(t.Context(), "box")
 	require.NoError(t, err)
-	again := pod.pod.DeepCopy() // as a controller that maintains a Pod of this name would do
-	again.ObjectMeta = metav1.ObjectMeta{Name: pod.pod.Name, Namespace: pod.pod.Namespace, Labels: pod.pod.Labels}
+	again := object(pod).DeepCopy() // as a controller that maintains a Pod of this name would do
+	again.ObjectMeta = metav1.ObjectMeta{Name: object(pod).Name, Namespace: object(pod).Namespace, Labels: object(pod).Labels}
 	again.Spec.NodeName = ""
 	require.NoError(t, w.admin.client.Post().Namespace(w.namespace).Resource("pods").Body(again).Do(t.Context()).Error())
 	_, err = w.Relay(t.Context(), pod)
@@ -203,16 +204,16 @@ func TestMemoryThatIsUsedUp(t *testing.T) {
 	require.NoError(t, err)
 	defer stream.Close()
 	began := time.Now()
-	require.NoError(t, before.Lost(began))
+	require.NoError(t, w.Lost(before, began))
 	_, err = io.WriteString(stream, "eat\n")
 	require.NoError(t, err)
 	var now *Pod
-	_, err = w.watch(t.Context(), before.pod, func(pod *corev1.Pod) (bool, error) {
+	_, err = w.watch(t.Context(), object(before), func(pod *corev1.Pod) (bool, error) {
 		now = seen(pod)
-		return now.programs().LastTerminationState.Terminated != nil || now.programs().State.Terminated != nil, nil
+		return programsOf(now).LastTerminationState.Terminated != nil || programsOf(now).State.Terminated != nil, nil
 	})
 	require.NoError(t, err)
-	says(t, now.Lost(began), tool.Unavailable, "the programs of session box took all of its memory, and the node killed all of them together", "files are not")
+	says(t, w.Lost(now, began), tool.Unavailable, "the programs of session box took all of its memory, and the node killed all of them together", "files are not")
 	now, err = w.Now(t.Context(), before)
 	require.NoError(t, err, "the session goes on")
 	assert.Equal(t, before.UID, now.UID)
@@ -251,7 +252,7 @@ func TestAHolderThatDoesNotRun(t *testing.T) {
 	_, err = io.WriteString(stream, "end\n")
 	require.NoError(t, err)
 	_, _ = io.ReadAll(stream)
-	_, err = w.watch(t.Context(), pod.pod, func(now *corev1.Pod) (bool, error) {
+	_, err = w.watch(t.Context(), object(pod), func(now *corev1.Pod) (bool, error) {
 		for _, c := range now.Status.ContainerStatuses {
 			if c.Name == holder && c.State.Terminated != nil {
 				return true, nil

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"context"
@@ -21,22 +21,24 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Options configure a Place. The zero value works.
-type Options struct {
-	// Kubeconfig is the path of the kubeconfig file. Default: as for kubectl, the files of
-	// $KUBECONFIG, or ~/.kube/config.
-	Kubeconfig string
-	// Placing bounds the time that a Pod may wait for a node. Default 60 s.
-	Placing time.Duration
-	// Starting bounds the time that a node may then take to pull the image and start the
-	// containers. Default 5 min.
-	Starting time.Duration
-	// Logger logs details that callers don't see. Default: none.
-	Logger *slog.Logger
+// The types that [cluster.Place] is about.
+type (
+	Options    = cluster.Options
+	Pod        = cluster.Pod
+	PodOptions = cluster.PodOptions
+	Notes      = cluster.Notes
+	Follower   = cluster.Follower
+)
+
+func init() {
+	cluster.Register(func(kubeContext, namespace string, opts *Options) (cluster.Place, error) {
+		return New(kubeContext, namespace, opts)
+	})
 }
 
 const (
@@ -44,8 +46,7 @@ const (
 	starting = 5 * time.Minute
 )
 
-// Place is a namespace of a cluster, in which sessions live. Its methods may be called
-// concurrently. The caller must close it.
+// Place is a namespace of a cluster, in which sessions live. It is a [cluster.Place].
 type Place struct {
 	context, namespace string
 	opts               Options
@@ -120,7 +121,7 @@ func (p *Place) access() (*rest.Config, error) {
 	rules.ExplicitPath, rules.WarnIfAllMissing = p.opts.Kubeconfig, false
 	raw, err := rules.Load()
 	switch {
-	case p.context == InCluster && (errors.Is(err, os.ErrNotExist) || err == nil && raw.Contexts[InCluster] == nil):
+	case p.context == cluster.InCluster && (errors.Is(err, os.ErrNotExist) || err == nil && raw.Contexts[cluster.InCluster] == nil):
 		return p.inCluster()
 	case errors.Is(err, os.ErrNotExist), err == nil && len(raw.Contexts) == 0:
 		return nil, tool.Errorf(tool.Unavailable, "there is no kubeconfig on this machine with a context; set KUBECONFIG to its path, and see: kubectl config get-contexts").Because(err)
@@ -164,27 +165,11 @@ func (p *Place) Close() {
 // String returns the address of the place.
 func (p *Place) String() string { return "kube:" + p.context + "/" + p.namespace }
 
-// Pod is the last known state of a session's Pod.
-type Pod struct {
-	Session string // the name of its session
-	UID     string // identifies the Pod; another Pod may later have the same name
-	Created time.Time
-	// Problem is the reason that the session can't be used, or "".
-	Problem string
-	// Away reports that the problem is a node that doesn't answer. The session may recover.
-	Away bool
-	// Starting reports that the Pod waits for a node or an image. No session is open yet.
-	Starting bool
-	// Deleting reports whether the Pod's deletion was requested.
-	Deleting bool
-	// Notes are the gateway's data on the Pod.
-	Notes Notes
-
-	pod *corev1.Pod
-}
+// object returns the Pod as the API server last sent it.
+func object(of *Pod) *corev1.Pod { return of.Object.(*corev1.Pod) }
 
 func seen(pod *corev1.Pod) *Pod {
-	out := &Pod{Session: pod.Labels[sessionLabel], UID: string(pod.UID), Created: pod.CreationTimestamp.Time, Deleting: pod.DeletionTimestamp != nil, Notes: notesOf(pod), pod: pod}
+	out := &Pod{Session: pod.Labels[sessionLabel], UID: string(pod.UID), Created: pod.CreationTimestamp.Time, Deleting: pod.DeletionTimestamp != nil, Notes: notesOf(pod), Object: pod}
 	out.Starting = pod.Status.Phase == corev1.PodPending
 	if err := ended(pod); err != nil {
 		out.Problem, out.Away = tool.AsError(err).Message, tool.KindOf(err) == tool.Unavailable
@@ -201,10 +186,10 @@ func (p *Place) Create(ctx context.Context, s PodOptions) (*Pod, error) {
 	if !label.MatchString(s.Name) {
 		return nil, tool.Errorf(tool.Invalid, "name %q must begin and end with a lower-case letter or a digit, and have only those and hyphens, at most 63 in all: on Kubernetes it is a label too", s.Name).In("name")
 	}
-	if err := s.Notes.check(); err != nil {
+	if err := check(s.Notes); err != nil {
 		return nil, err
 	}
-	shape := s.shape()
+	shape := shapeFor(s)
 	shape.creation = rand.Text()
 	want := shape.generate(p.namespace)
 	got, err := p.post(ctx, want)
@@ -336,7 +321,7 @@ func (p *Place) Remove(ctx context.Context, name string) (uid string, err error)
 
 // Withdraw ends the session of this Pod like Remove, but never another Pod of the same name. A
 // missing Pod is not an error.
-func (p *Place) Withdraw(ctx context.Context, of *Pod) error { return p.delete(ctx, of.pod) }
+func (p *Place) Withdraw(ctx context.Context, of *Pod) error { return p.delete(ctx, object(of)) }
 
 // deleteTime bounds the deletion of a Pod.
 const deleteTime = time.Minute

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"testing"
@@ -27,7 +27,7 @@ func TestATracebackForWantOfProcessesIsKnown(t *testing.T) {
 // TestAPodThatIsDeletedHasNotFailed: the Pod's status first reports that its containers were
 // killed.
 func TestAPodThatIsDeletedHasNotFailed(t *testing.T) {
-	pod := session("box").shape().generate("agents")
+	pod := shapeFor(session("box")).generate("agents")
 	pod.Status.Phase = corev1.PodFailed
 	says(t, ended(pod), tool.Closed, "the Pod of session box has failed (no reason), and its files are lost: the cluster gives no reason; remove the session")
 	pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(0, 0)}
@@ -42,7 +42,7 @@ func TestAPodThatIsDeletedHasNotFailed(t *testing.T) {
 // its end, and one restart explains the ends of all operations that ran.
 func TestALossCountsForTheOperationsThatItEnded(t *testing.T) {
 	at := time.Unix(1000, 0)
-	pod := session("box").shape().generate("agents")
+	pod := shapeFor(session("box")).generate("agents")
 	is := corev1.ContainerStatus{Name: programs, RestartCount: 1, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 	is.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", FinishedAt: metav1.Time{Time: at}}
 	status := func() *Pod {
@@ -50,14 +50,14 @@ func TestALossCountsForTheOperationsThatItEnded(t *testing.T) {
 		return seen(pod)
 	}
 	for range 2 {
-		says(t, status().Lost(at.Add(-time.Minute)), tool.Unavailable, "took all of its memory")
+		says(t, (*Place)(nil).Lost(status(), at.Add(-time.Minute)), tool.Unavailable, "took all of its memory")
 	}
-	says(t, status().Lost(at.Add(time.Second)), tool.Unavailable, "took all of its memory") // the clocks differ
-	require.NoError(t, status().Lost(at.Add(time.Minute)))
+	says(t, (*Place)(nil).Lost(status(), at.Add(time.Second)), tool.Unavailable, "took all of its memory") // the clocks differ
+	require.NoError(t, (*Place)(nil).Lost(status(), at.Add(time.Minute)))
 	is.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
-	says(t, status().Lost(at.Add(time.Minute)), tool.Unavailable, "took all of its memory")
+	says(t, (*Place)(nil).Lost(status(), at.Add(time.Minute)), tool.Unavailable, "took all of its memory")
 	is.LastTerminationState, is.State = corev1.ContainerState{}, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2}}
-	says(t, status().Lost(at), tool.Unavailable, "ended (Error, exit code 2)")
+	says(t, (*Place)(nil).Lost(status(), at), tool.Unavailable, "ended (Error, exit code 2)")
 	is.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
-	require.NoError(t, status().Lost(time.Time{}))
+	require.NoError(t, (*Place)(nil).Lost(status(), time.Time{}))
 }

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func (p *Place) Noted(ctx context.Context, owner string) ([]*Pod, error) {
 	return all, p.explain(ctx, "list", "pods", err)
 }
 
-func errOwner() error { return Notes{Owner: "-"}.check() }
+func errOwner() error { return check(Notes{Owner: "-"}) }
 
 func (p *Place) list(ctx context.Context, selector string) ([]*Pod, error) {
 	var finished []*Pod
@@ -84,8 +84,8 @@ func (p *Place) clear(ctx context.Context, finished []*Pod) {
 	tasks.SetLimit(removals)
 	for _, pod := range finished {
 		tasks.Go(func() error {
-			if err := p.forget(ctx, pod.pod, false); err != nil {
-				p.opts.Logger.Info("remove the Pod of a session that has ended", "pod", pod.pod.Name, "error", err)
+			if err := p.forget(ctx, object(pod), false); err != nil {
+				p.opts.Logger.Info("remove the Pod of a session that has ended", "pod", object(pod).Name, "error", err)
 			}
 			return nil
 		})
@@ -147,6 +147,6 @@ func slim(pod *corev1.Pod) *Pod {
 	less := &corev1.Pod{}
 	less.Name, less.Namespace, less.UID, less.ResourceVersion = pod.Name, pod.Namespace, pod.UID, pod.ResourceVersion
 	less.Labels = map[string]string{sessionLabel: out.Session}
-	out.pod = less
+	out.Object = less
 	return out
 }

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func TestNotesAreOnThePodFromItsCreationOn(t *testing.T) {
 	require.NoError(t, err, "a gateway changes it")
 	assert.Equal(t, "changed since", found.Notes.Record)
 
-	want := withNotes("box", "first").shape().generate("agents")
+	want := shapeFor(withNotes("box", "first")).generate("agents")
 	got := want.DeepCopy()
 	got.Labels[ownerLabel] = "another"
 	says(t, verify(want, got), tool.Unavailable, "metadata.labels[wisbox.dev/owner]")
@@ -92,7 +92,7 @@ func TestTheEndOfAnUnchangedPod(t *testing.T) {
 	s := newStore(t)
 	pod, err := s.Create(t.Context(), withNotes("box", "first"))
 	require.NoError(t, err)
-	pod.pod.ResourceVersion = "7"
+	object(pod).ResourceVersion = "7"
 	var sent *metav1.Preconditions
 	s.before = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodDelete {
@@ -125,9 +125,9 @@ type heard struct {
 // TestAFollowerHearsOfEachChange: a follower also receives all Pods after a loss.
 func TestAFollowerHearsOfEachChange(t *testing.T) {
 	s := newStore(t)
-	pod := withNotes("box", "first").shape().generate("agents")
+	pod := shapeFor(withNotes("box", "first")).generate("agents")
 	s.put(pod, "uid")
-	theirs := withNotes("theirs", "x").shape().generate("agents")
+	theirs := shapeFor(withNotes("theirs", "x")).generate("agents")
 	theirs.Name = "theirs" // has only the labels of a session's Pod
 	s.put(theirs, "theirs")
 	type reply struct {

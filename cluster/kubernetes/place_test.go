@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"bufio"
@@ -13,11 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/tool"
 )
 
 func session(name string) PodOptions {
-	return PodOptions{Name: name, Image: fakeImage, Pull: PullNever}
+	return PodOptions{Name: name, Image: fakeImage, Pull: cluster.PullNever}
 }
 
 // TestTheLifeOfAPod creates, finds, lists, uses and removes a Pod.

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"context"
@@ -16,23 +16,14 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Notes are a gateway's data on the Pod of a session. The zero value means no notes.
-type Notes struct {
-	// Owner is a label: `kubectl get pods -l wisbox.dev/owner=…` finds an owner's Pods. It has
-	// the form of a session's name.
-	Owner string
-	// Record is any text, stored in an annotation. It must not be empty if Owner is set.
-	Record string
-}
-
 // The label and the annotation of notes. A Pod has both or neither.
 const (
 	ownerLabel = "wisbox.dev/owner"
 	recordNote = "wisbox.dev/record"
 )
 
-// on adds the notes to a Pod.
-func (n Notes) on(pod *corev1.Pod) {
+// put adds the notes to a Pod.
+func put(n Notes, pod *corev1.Pod) {
 	if n == (Notes{}) {
 		return
 	}
@@ -48,7 +39,7 @@ func notesOf(pod *corev1.Pod) Notes {
 }
 
 // check returns an error for notes that Kubernetes would refuse.
-func (n Notes) check() error {
+func check(n Notes) error {
 	if n != (Notes{}) && (!label.MatchString(n.Owner) || n.Record == "") {
 		return tool.Errorf(tool.Invalid, "the notes of a Pod need an owner of 1 to 63 lower-case letters, digits and hyphens, and a record").In("pod")
 	}
@@ -82,7 +73,7 @@ func (p *Place) Note(ctx context.Context, of *Pod, record string) (*Pod, error) 
 		return nil, err
 	}
 	pod := &corev1.Pod{}
-	err = p.client.Patch(types.JSONPatchType).Namespace(p.namespace).Resource("pods").Name(of.pod.Name).Body(raw).Do(ctx).Into(pod)
+	err = p.client.Patch(types.JSONPatchType).Namespace(p.namespace).Resource("pods").Name(object(of).Name).Body(raw).Do(ctx).Into(pod)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, errNotFound(of.Session)
@@ -101,23 +92,11 @@ func (p *Place) End(ctx context.Context, of *Pod, unchanged bool) error {
 	if of.Deleting {
 		return nil
 	}
-	return p.forget(ctx, of.pod, unchanged)
+	return p.forget(ctx, object(of), unchanged)
 }
 
 func errMeanwhile(name string, err error) error {
 	return tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", name).Because(err)
-}
-
-// Follower receives the Pods with notes.
-type Follower struct {
-	// All receives all Pods with notes: first, and again whenever changes may have been missed.
-	All func([]*Pod)
-	// One receives a new or changed Pod, in the order of the changes; gone reports that it was
-	// deleted.
-	One func(pod *Pod, gone bool)
-	// Lost receives the reason when changes stop arriving, once per loss. The next call of All
-	// ends the loss.
-	Lost func(error)
 }
 
 const (

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func (p *Place) Relay(ctx context.Context, pod *Pod) (io.ReadWriteCloser, error)
 }
 
 func (p *Place) exec(ctx context.Context, pod *Pod, container string, command []string) (*stream, error) {
-	where := p.client.Get().Namespace(p.namespace).Resource("pods").Name(pod.pod.Name).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
+	where := p.client.Get().Namespace(p.namespace).Resource("pods").Name(object(pod).Name).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
 		Container: container, Command: command, Stdin: true, Stdout: true, Stderr: true,
 	}, parameters).URL().String()
 	ws, answer, err := websocket.Dial(ctx, where, &websocket.DialOptions{HTTPClient: p.upgrades, Subprotocols: []string{execProtocol}}) //nolint:bodyclose // the documentation of Dial: never close it
@@ -91,7 +91,7 @@ func (p *Place) errExec(ctx context.Context, pod *Pod, answer *http.Response, er
 	if notRunning(status.Message) {
 		return errRestarts(pod).Because(errors.Join(err, failed))
 	}
-	return tool.Errorf(tool.Unavailable, "the node %s can't start the relay in the Pod of session %s: %s", pod.pod.Spec.NodeName, pod.Session, oneLine(status.Message)).Because(errors.Join(err, failed))
+	return tool.Errorf(tool.Unavailable, "the node %s can't start the relay in the Pod of session %s: %s", object(pod).Spec.NodeName, pod.Session, oneLine(status.Message)).Because(errors.Join(err, failed))
 }
 
 // stream is the stdin and stdout of one exec.

@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"errors"
@@ -7,11 +7,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/tool"
 )
-
-// InCluster is the name of the cluster that this process runs in, as a Pod.
-const InCluster = "in-cluster"
 
 // podNamespace is the file with the namespace of a Pod that has a service account token.
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -34,5 +32,5 @@ func (p *Place) inCluster() (*rest.Config, error) {
 }
 
 func errInCluster(err error) error {
-	return tool.Errorf(tool.Unavailable, "kube:%s is for a process in a Pod whose service account has its token mounted, and this one has none; name a context of a kubeconfig instead, as kube:CONTEXT/NAMESPACE", InCluster).Because(err).In("address")
+	return tool.Errorf(tool.Unavailable, "kube:%s is for a process in a Pod whose service account has its token mounted, and this one has none; name a context of a kubeconfig instead, as kube:CONTEXT/NAMESPACE", cluster.InCluster).Because(err).In("address")
 }

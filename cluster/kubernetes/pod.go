@@ -1,4 +1,4 @@
-package cluster
+package kubernetes
 
 import (
 	"cmp"
@@ -10,37 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/sandbox"
-)
-
-// PodOptions describe the Pod of a session.
-type PodOptions struct {
-	// Name of the session: ^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$, unique in the namespace.
-	Name string
-	// Image of both containers, with wisbox at /usr/local/bin/wisbox.
-	Image string
-	// Pull is the image pull policy. Default [PullMissing].
-	Pull corev1.PullPolicy
-	// Limits of the session's programs. Default: as for [sandbox.Limits].
-	Limits sandbox.Limits
-	// Snapshots bounds the size of the session's snapshots in bytes. Default: twice the disk
-	// limit.
-	Snapshots int64
-	// TTL is the time after which the Pod ends by itself; 0 means never.
-	TTL time.Duration
-	// UserHome mounts the workspace at /home/user as well, see [sandbox.Spec.UserHome].
-	UserHome bool
-	// RuntimeClass of the Pod, such as gVisor's. Default: the nodes' default.
-	RuntimeClass string
-	// Notes are set when the Pod is created. Default: none.
-	Notes Notes
-}
-
-// The values of PodOptions.Pull.
-const (
-	PullMissing = corev1.PullIfNotPresent
-	PullAlways  = corev1.PullAlways
-	PullNever   = corev1.PullNever
 )
 
 // Names by which other programs find a Pod and its parts.
@@ -91,16 +62,13 @@ type shape struct {
 	notes            Notes
 }
 
-func (s PodOptions) shape() shape {
+func shapeFor(s PodOptions) shape {
 	l := s.Limits.WithDefaults()
 	out := shape{
-		name: s.Name, image: s.Image, pull: s.Pull, runtimeClass: s.RuntimeClass, userHome: s.UserHome, notes: s.Notes,
+		name: s.Name, image: s.Image, pull: corev1.PullPolicy(cmp.Or(s.Pull, cluster.PullMissing)), runtimeClass: s.RuntimeClass, userHome: s.UserHome, notes: s.Notes,
 		cpus: l.CPUs, memory: l.Memory, tmp: l.Tmp, noFile: l.NoFile, fileSize: l.FileSize,
 	}
 	out.state = diskSlack*l.Disk + cmp.Or(s.Snapshots, 2*l.Disk) + stateExtra
-	if out.pull == "" {
-		out.pull = PullMissing
-	}
 	if s.TTL > 0 {
 		out.deadline = int64((s.TTL + ttlSlack + time.Second - 1) / time.Second)
 	}
@@ -114,7 +82,7 @@ func (s shape) generate(namespace string) *corev1.Pod {
 	pod.Name, pod.Namespace = podPrefix+s.name, namespace
 	pod.Labels = map[string]string{sessionLabel: s.name, managedLabel: managedBy}
 	pod.Annotations = s.annotations()
-	s.notes.on(pod)
+	put(s.notes, pod)
 	pod.Spec = corev1.PodSpec{
 		Containers:                    []corev1.Container{s.programs(), s.holder()},
 		Volumes:                       s.volumes(),
