@@ -234,7 +234,7 @@ const makeTries = 3
 // spec returns the options of the sandbox.
 func (o *SessionOptions) spec() sandbox.Spec {
 	return sandbox.Spec{
-		Image: o.Image, Limits: o.Limits, Env: o.Env, Strict: o.Strict, Isolation: o.Isolation, Seccomp: o.Seccomp,
+		Image: o.Image, Limits: o.Limits, Env: o.Env, ExpandEnv: o.ExpandEnv, Strict: o.Strict, Isolation: o.Isolation, Seccomp: o.Seccomp,
 		UserHome: o.UserHome,
 	}
 }

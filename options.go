@@ -142,6 +142,9 @@ type SessionOptions struct {
 	// Env is added for every program: at most 64 entries, names of 80 and
 	// values of 512 characters. Nothing of the host's environment is passed on.
 	Env map[string]string `json:"env,omitempty"`
+	// ExpandEnv expands ${containerEnv:NAME} and ${containerEnv:NAME:default} in the values of Env, where NAME is a
+	// variable of programs without Env, such as PATH.
+	ExpandEnv bool `json:"expand_env,omitempty"`
 	// UserHome also mounts the workspace at /home/user, which becomes the HOME of programs, and calls their user "user"
 	// in /etc/passwd. Programs that were written for other sandboxes expect that.
 	UserHome bool `json:"user_home,omitempty"`

@@ -394,7 +394,7 @@ func unnamed(err error, id, name string) error {
 // machine: services, user IDs, seccomp profiles, proxies, rules that inject secrets, directories, and
 // digests that other tenants' sessions may share.
 var tenantSettings = []string{
-	"name", "image", "pull", "limits", "env", "user_home", "max_processes", "values", "template", "mounts", "mounts_from", "keep_given", "paths",
+	"name", "image", "pull", "limits", "env", "expand_env", "user_home", "max_processes", "values", "template", "mounts", "mounts_from", "keep_given", "paths",
 	"read_before_write", "auto_snapshot", "snapshot_space", "rollback_on_failure", "fsync", "profile", "isolation", "strict",
 	"max_timeout", "max_eval_timeout", "max_code", "max_output", "allow", "deny", "ttl", "idle",
 }
@@ -405,7 +405,7 @@ const maxTenantSettings = 128 << 10
 // chosen returns the settings that a tenant may see.
 func chosen(o SessionOptions) SessionOptions {
 	out := SessionOptions{
-		Image: o.Image, Limits: o.Limits, Env: o.Env, UserHome: o.UserHome, MaxProcesses: o.MaxProcesses, Template: o.Template,
+		Image: o.Image, Limits: o.Limits, Env: o.Env, ExpandEnv: o.ExpandEnv, UserHome: o.UserHome, MaxProcesses: o.MaxProcesses, Template: o.Template,
 		Mounts: o.Mounts, MountsFrom: o.MountsFrom, KeepGiven: o.KeepGiven, Paths: o.Paths, ReadBeforeWrite: o.ReadBeforeWrite,
 		AutoSnapshot: o.AutoSnapshot, SnapshotSpace: o.SnapshotSpace, RollbackOnFailure: o.RollbackOnFailure, Fsync: o.Fsync,
 		Profile: o.Profile, Isolation: o.Isolation, Strict: o.Strict, MaxTimeout: o.MaxTimeout, MaxEvalTimeout: o.MaxEvalTimeout,
@@ -583,6 +583,7 @@ func (g *guest) takeRest(o *SessionOptions, asked farOptions) error {
 	}
 	o.Name, o.Kept = asked.Name, true
 	o.Allow, o.Deny, o.TTL, o.Idle = asked.Allow, asked.Deny, asked.TTL, asked.Idle
+	o.ExpandEnv = o.ExpandEnv || asked.ExpandEnv
 	o.UserHome, o.Paths, o.ReadBeforeWrite, o.AutoSnapshot = asked.UserHome, asked.Paths, asked.ReadBeforeWrite, asked.AutoSnapshot
 	o.RollbackOnFailure, o.Fsync, o.Strict = asked.RollbackOnFailure, asked.Fsync, o.Strict || asked.Strict
 	o.Profile, o.Isolation = cmp.Or(asked.Profile, o.Profile), cmp.Or(asked.Isolation, o.Isolation)

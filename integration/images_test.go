@@ -266,7 +266,9 @@ func TestADevcontainerIsASession(t *testing.T) {
 		".devcontainer/devcontainer.json": `{ // for editors too
 			"build": {"dockerfile": "../Containerfile", "context": "..", "args": {"WORD": "built"}},
 			"containerEnv": {"GREETING": "hello", "KEY": "${localEnv:HOME}"}, "features": {"x": {}},
-			"onCreateCommand": "cat /built text > made; printf '\\033[2J\\n'", "postCreateCommand": ["sh", "-c", "echo $GREETING$KEY >> made; exit 4"],
+			"remoteEnv": {"PATH": "${containerEnv:PATH}:/workspace/tools", "NONE": "${containerEnv:NO_SUCH:default}"},
+			"onCreateCommand": "cat /built text > made; printf '\\033[2J\\n'", "updateContentCommand": ["mkdir", "-p", "seen/${containerEnv:NONE}"],
+			"postCreateCommand": ["sh", "-c", "echo $GREETING$KEY >> made; exit 4"],
 		}`,
 	})
 	assert.Contains(t, h.fail("session", "create", "box", "--devcontainer", dir), "builds an image from Containerfile; its steps run as root in a container with this machine's network: read that file and add --build")
@@ -281,6 +283,7 @@ func TestADevcontainerIsASession(t *testing.T) {
 	assert.NotContains(t, errs, "\x1b")
 	assert.Contains(t, errs, "postCreateCommand exited with code 4; the session stays: go on in it with wisbox shell box")
 	assert.Equal(t, "built\nof the project\nhi\n", h.do("exec", "box", "--", "cat", "made"))
+	assert.Regexp(t, "^/.*:/usr/bin:.*:/workspace/tools\ndefault\n$", h.do("exec", "box", "--", "sh", "-c", "echo $PATH; ls seen"))
 	h.do("session", "rm", "box")
 	pulls := writeTree(t, map[string]string{".devcontainer.json": `{"image": "127.0.0.1:1/x:1", "postCreateCommand": "true"}`})
 	assert.Contains(t, h.fail("session", "create", "box", "--devcontainer", pulls), "127.0.0.1:1/x:1")

@@ -52,9 +52,7 @@ func (b *Backend) newSandbox(spec sandbox.Spec, pin dirPin, imageEnv []string) *
 	if spec.UserHome {
 		s.env = append(s.env, sandbox.UserEnv()...)
 	}
-	for _, key := range slices.Sorted(maps.Keys(spec.Env)) {
-		s.env = append(s.env, key+"="+spec.Env[key])
-	}
+	s.env = append(s.env, spec.Variables(s.env)...)
 	s.agent = s.connection()
 	s.files = files.New(filesStarter{s})
 	s.FileSystem = s.files

@@ -99,6 +99,8 @@ type Spec struct {
 	Limits Limits
 	// Env is added to the fixed variables for every program (KEY -> value).
 	Env map[string]string
+	// ExpandEnv expands the values of Env by [ExpandEnv].
+	ExpandEnv bool
 	// Strict refuses to create a sandbox with a limit that isn't enforced.
 	Strict bool
 	// Isolation is the level; "" means IsolationDefault. A backend without the level returns an

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
@@ -67,6 +70,7 @@ func (a *app) takeDevcontainer(f *sessionFlags, d *devcontainerFlags) (*devconta
 
 // mountProject puts the project before the mounts of the flags.
 func (f *sessionFlags) mountProject(opts *wisbox.SessionOptions, dir string, file *devcontainer.File) {
+	opts.ExpandEnv = true
 	mounts := []hostmount.Mount{{HostPath: dir, MountPath: "."}}
 	for _, m := range file.Mounts {
 		mounts = append(mounts, hostmount.Mount{HostPath: filepath.Join(dir, m.Source), MountPath: m.Dest})
@@ -98,7 +102,13 @@ func (a *app) buildDevcontainer(ctx context.Context, dir string, b *devcontainer
 // ready runs the commands that prepare a session of a devcontainer; their output goes to stderr. If
 // one fails, the session stays.
 func (a *app) ready(ctx context.Context, s *wisbox.Session, file *devcontainer.File) error {
+	env := sync.OnceValue(func() []string { return environ(ctx, s) })
 	for _, c := range file.Commands {
+		for i, word := range c.Argv {
+			if strings.Contains(word, "${containerEnv:") {
+				c.Argv[i] = sandbox.ExpandEnv(word, env())
+			}
+		}
 		name := clip.Text(oneLine(c.Name))
 		fmt.Fprintf(a.err, "wisbox: %s: %s\n", name, clip.Text(oneLine(strings.Join(c.Argv, " "))))
 		shown := &shownLines{w: a.err}
@@ -116,4 +126,14 @@ func (a *app) ready(ctx context.Context, s *wisbox.Session, file *devcontainer.F
 		}
 	}
 	return nil
+}
+
+// environ returns the environment of a session's programs, empty if its image can't print it.
+func environ(ctx context.Context, s *wisbox.Session) []string {
+	var out bytes.Buffer
+	res, err := s.Run(ctx, sandbox.Cmd{Argv: []string{"env", "-0"}, Stdout: &out, Stderr: io.Discard})
+	if err != nil || res.ExitCode != 0 {
+		return nil
+	}
+	return strings.Split(out.String(), "\x00")
 }

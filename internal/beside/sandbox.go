@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -67,10 +66,7 @@ func (s *Sandbox) environment() (env []string) {
 	if s.spec.UserHome {
 		env = append(env, sandbox.UserEnv()...)
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.spec.Env)) {
-		env = append(env, key+"="+s.spec.Env[key])
-	}
-	return env
+	return append(env, s.spec.Variables(env)...)
 }
 
 // begin prepares a claimed sandbox for its first program.

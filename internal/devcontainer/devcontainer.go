@@ -36,10 +36,12 @@ var places = []string{".devcontainer/devcontainer.json", ".devcontainer.json"}
 
 // File is the part of a devcontainer.json that wisbox uses.
 type File struct {
-	Path  string            // of the file, relative to the project's folder
-	Image string            // "" if Build is set, or if the file has neither
-	Build *Build            // nil if there is an image, or neither
-	Env   map[string]string // for every program
+	Path  string // of the file, relative to the project's folder
+	Image string // "" if Build is set, or if the file has neither
+	Build *Build // nil if there is an image, or neither
+	// Env is for every program. Its values and those of Commands may have ${containerEnv:NAME} and
+	// ${containerEnv:NAME:default}, for variables that the image sets.
+	Env map[string]string
 	// Mounts are folders and files of the project that are mounted at other places of the
 	// workspace.
 	Mounts []Mount
@@ -144,13 +146,14 @@ func read(root *os.Root, name string) ([]byte, error) {
 type parser struct {
 	path, base string
 	unused     map[string]bool
+	own        map[string]string // containerEnv, once it is read
 	out        *File
 }
 
 func parse(name, base string, raw []byte) (*File, error) {
 	p := &parser{path: name, base: base, unused: map[string]bool{}, out: &File{Path: name, Env: map[string]string{}}}
 	var c content
-	err := p.object(jsonc.ToJSON(raw), "", map[string]any{
+	err := p.object(jsonc.ToJSON(bytes.TrimPrefix(raw, []byte("\ufeff"))), "", map[string]any{
 		"image": &c.Image, "dockerFile": &c.Dockerfile, "context": &c.Context, "build": &c.Build,
 		"containerEnv": &c.Container, "remoteEnv": &c.Remote, "mounts": &c.Mounts,
 		"onCreateCommand": &c.OnCreate, "updateContentCommand": &c.Update, "postCreateCommand": &c.PostCreate,
@@ -262,15 +265,13 @@ func (p *parser) environment(c *content) error {
 	for name, value := range c.Container {
 		p.out.Env[name] = p.expand(value)
 	}
+	p.own = maps.Clone(p.out.Env)
 	for name, value := range c.Remote {
-		switch {
-		case value == nil: // null removes a variable
+		if value == nil { // null removes a variable
 			delete(p.out.Env, name)
-		case strings.Contains(*value, "${containerEnv:"): // known only inside
-			p.unused["remoteEnv."+name] = true
-		default:
-			p.out.Env[name] = p.expand(*value)
+			continue
 		}
+		p.out.Env[name] = p.expand(*value)
 	}
 	for name, value := range p.out.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
@@ -344,7 +345,7 @@ func (p *parser) commands(c *content) error {
 	return nil
 }
 
-// argv returns a command: a line for the shell, or words unchanged.
+// argv returns a command: a line for the shell, or words.
 func (p *parser) argv(raw json.RawMessage) (argv []string, ok bool) {
 	var line string
 	if json.Unmarshal(raw, &line) == nil {
@@ -368,8 +369,8 @@ var variable = regexp.MustCompile(`\$\{([A-Za-z]+)(?::([^}:]*)(?::([^}]*))?)?\}`
 const projectMark = "/\x00project"
 
 // expand expands the format's variables. Variables of this machine get the file's default or are
-// empty; those of the container are left to its shell. The project's folder is its place in the
-// session, so no program learns its path on this machine.
+// empty; those of the container that the file doesn't set stay, since they are known only inside. The project's folder is
+// its place in the session, so no program learns its path on this machine.
 func (p *parser) expand(text string) string {
 	return variable.ReplaceAllStringFunc(text, func(whole string) string {
 		m := variable.FindStringSubmatch(whole)
@@ -386,7 +387,9 @@ func (p *parser) expand(text string) string {
 			p.unused["${localEnv:"+m[2]+"}"] = true
 			return m[3]
 		case "containerEnv":
-			return "${" + m[2] + "}"
+			if value, set := p.own[m[2]]; set {
+				return value
+			}
 		}
 		return whole
 	})

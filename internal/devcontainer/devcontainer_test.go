@@ -31,7 +31,7 @@ func TestAFileIsReadWithItsCommentsAndVariables(t *testing.T) {
 		"name": "shop",
 		"image": "localhost/wisbox",
 		"containerEnv": {"A": "${localWorkspaceFolderBasename}", "T": "${localEnv:TOKEN}", "D": "${localEnv:NONE:default}", "GONE": "x"},
-		"remoteEnv": {"GONE": null, "W": "${containerWorkspaceFolder}/bin", "L": "${localWorkspaceFolder}", "PATH": "${containerEnv:PATH}:/x"},
+		"remoteEnv": {"GONE": null, "W": "${containerWorkspaceFolder}/bin", "L": "${localWorkspaceFolder}", "PATH": "${containerEnv:PATH}:/x", "OWN": "${containerEnv:A}/${containerEnv:B:b}"},
 		"mounts": [
 			"source=${localWorkspaceFolder}/data,target=/workspace/in,type=bind",
 			{"source": "/etc", "target": "/workspace/etc", "type": "bind"},
@@ -40,23 +40,29 @@ func TestAFileIsReadWithItsCommentsAndVariables(t *testing.T) {
 			"source=${localWorkspaceFolder}2,target=/workspace/in,type=bind",
 			"source=${localWorkspaceFolder},target=/workspace2,type=bind",
 		],
-		"onCreateCommand": ["make", "${containerWorkspaceFolder}"],
-		"postCreateCommand": {"two": "echo two $HOME ${containerEnv:A}", "one": ["echo", "one"]},
+		"onCreateCommand": ["make", "${containerWorkspaceFolder}", "${containerEnv:A}", "${containerEnv:X}"],
+		"postCreateCommand": {"two": "echo two $HOME ${containerEnv:A} ${containerEnv:X}", "one": ["echo", "one"]},
 		"IMAGE": "another", "postcreatecommand": "evil", // another case is another name
 		"forwardPorts": [3000], "features": {},
 	}`, "data/x": ""}))
 	require.NoError(t, err)
 	require.Equal(t, &devcontainer.File{
 		Path: ".devcontainer/devcontainer.json", Image: "localhost/wisbox",
-		Env:    map[string]string{"A": "shop", "T": "", "D": "default", "W": "/workspace/bin", "L": "/workspace"},
+		Env:    map[string]string{"A": "shop", "T": "", "D": "default", "W": "/workspace/bin", "L": "/workspace", "PATH": "${containerEnv:PATH}:/x", "OWN": "shop/${containerEnv:B:b}"},
 		Mounts: []devcontainer.Mount{{Source: "data", Dest: "in"}},
 		Commands: []devcontainer.Command{
-			{Name: "onCreateCommand", Argv: []string{"make", "/workspace"}},
+			{Name: "onCreateCommand", Argv: []string{"make", "/workspace", "shop", "${containerEnv:X}"}},
 			{Name: "postCreateCommand one", Argv: []string{"echo", "one"}},
-			{Name: "postCreateCommand two", Argv: []string{"/bin/sh", "-c", "echo two $HOME ${A}"}},
+			{Name: "postCreateCommand two", Argv: []string{"/bin/sh", "-c", "echo two $HOME shop ${containerEnv:X}"}},
 		},
-		Unused: []string{"${localEnv:NONE}", "${localEnv:TOKEN}", "IMAGE", "features", "forwardPorts", "mounts", "postcreatecommand", "remoteEnv.PATH"},
+		Unused: []string{"${localEnv:NONE}", "${localEnv:TOKEN}", "IMAGE", "features", "forwardPorts", "mounts", "postcreatecommand"},
 	}, got)
+}
+
+func TestAByteOrderMarkIsNoPartOfTheFile(t *testing.T) {
+	got, err := devcontainer.Read(project(t, map[string]string{".devcontainer.json": "\ufeff// c\n{\"image\": \"a\"}"}))
+	require.NoError(t, err)
+	require.Equal(t, "a", got.Image)
 }
 
 func TestAnImageMayBeBuilt(t *testing.T) {
