@@ -64,7 +64,7 @@ func planAll(ctx context.Context, mounts []Mount, opts Options, all bool) ([]*pl
 	var plans []*plan
 	total := &budget{maxBytes: opts.MaxBytes, maxFiles: opts.MaxFiles}
 	for i, m := range mounts {
-		p := &plan{mount: m, at: mountName(i), budget: total, all: all}
+		p := &plan{mount: m, at: mountName(i), budget: total, all: all, roots: roots}
 		if p.src, err = openSource(m, roots, p.at); err != nil {
 			return plans, err
 		}
@@ -75,6 +75,9 @@ func planAll(ctx context.Context, mounts []Mount, opts Options, all bool) ([]*pl
 		if err := p.walk(ctx); err != nil {
 			return plans, err
 		}
+		if err := p.within(); err != nil {
+			return plans, err
+		}
 	}
 	return plans, nil
 }
@@ -83,6 +86,7 @@ func mountName(i int) string { return fmt.Sprintf("mounts[%d]", i) }
 
 func closePlans(plans []*plan) {
 	for _, p := range plans {
+		closePlans(p.parts)
 		p.src.close()
 	}
 }
@@ -91,12 +95,30 @@ func report(plans []*plan) *Report {
 	r := &Report{Mounts: []MountReport{}}
 	for _, p := range plans {
 		p.finish()
+		for _, part := range p.parts {
+			p.merge(part)
+		}
 		r.Files += p.report.Files
 		r.Dirs += p.report.Dirs
 		r.Bytes += p.report.Bytes
 		r.Mounts = append(r.Mounts, p.report)
 	}
 	return r
+}
+
+// merge adds the report of a part.
+func (p *plan) merge(part *plan) {
+	part.finish()
+	p.report.Files += part.report.Files
+	p.report.Dirs += part.report.Dirs
+	p.report.Bytes += part.report.Bytes
+	for why, n := range part.report.Skipped {
+		p.report.Skipped[why] += n
+	}
+	p.report.Entries = append(p.report.Entries, part.report.Entries...)
+	p.report.Truncated = p.report.Truncated || part.report.Truncated
+	sum := sha256.Sum256([]byte(p.report.Fingerprint + part.report.Fingerprint))
+	p.report.Fingerprint = hex.EncodeToString(sum[:])
 }
 
 // finish counts what the plan copies and takes its fingerprint.

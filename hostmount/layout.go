@@ -16,13 +16,25 @@ type layout struct {
 func layOut(plans []*plan) (*layout, error) {
 	l := &layout{dirs: map[string]*item{}, files: map[string]*item{}}
 	for _, p := range plans {
-		for _, it := range p.items {
-			if err := l.add(it); err != nil {
-				return nil, err
-			}
+		if err := l.addPlan(p); err != nil {
+			return nil, err
 		}
 	}
 	return l, nil
+}
+
+func (l *layout) addPlan(p *plan) error {
+	for _, it := range p.items {
+		if err := l.add(it); err != nil {
+			return err
+		}
+	}
+	for _, part := range p.parts {
+		if err := l.addPlan(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *layout) add(it *item) error {

@@ -1,6 +1,7 @@
 package hostmount
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path"
@@ -14,7 +15,7 @@ import (
 )
 
 // name plans one name of a directory, and returns a directory to walk.
-func (p *plan) name(dir *beneath.Handle, at *place, name string) (*place, error) {
+func (p *plan) name(ctx context.Context, dir *beneath.Handle, at *place, name string) (*place, error) {
 	var st unix.Stat_t
 	rel, dst := join(at.rel, name), join(at.dst, name)
 	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -33,8 +34,16 @@ func (p *plan) name(dir *beneath.Handle, at *place, name string) (*place, error)
 		}
 	}
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if why := p.filter.refuses(rel, isDir); why != "" {
-		p.skip(dst, why)
+	if p.refuse(rel, dst, isDir) {
+		return nil, nil
+	}
+	if name == gitName && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		if handled, err := p.gitFile(ctx, dir, at, dst, &st); handled || err != nil {
+			return nil, err
+		}
+	}
+	if !isDir && p.borrows(rel) {
+		p.skip(dst, GitBorrowed)
 		return nil, nil
 	}
 	if !isDir {
@@ -46,6 +55,19 @@ func (p *plan) name(dir *beneath.Handle, at *place, name string) (*place, error)
 		return nil, nil
 	}
 	return next, nil
+}
+
+// refuse reports whether a path of the source is not copied, and records the reason if there is one.
+func (p *plan) refuse(rel, dst string, dir bool) bool {
+	why := p.filter.refuses(rel, dir)
+	no := why != ""
+	if p.refused != nil {
+		why, no = p.refused(rel, dir)
+	}
+	if why != "" {
+		p.skip(dst, why)
+	}
+	return no
 }
 
 // follow examines a link's target, which must be in the source and not a parent directory.
@@ -72,8 +94,7 @@ func (p *plan) follow(at *place, name string, st *unix.Stat_t, real *string) Rea
 
 // addLink plans a link to copy unchanged: it must not lead out of the source.
 func (p *plan) addLink(dir *beneath.Handle, rel, dst, name string, st *unix.Stat_t) error {
-	if why := p.filter.refuses(rel, false); why != "" {
-		p.skip(dst, why)
+	if p.refuse(rel, dst, false) {
 		return nil
 	}
 	text, err := dir.Entry(name).Readlink()
@@ -157,11 +178,23 @@ func (p *plan) add(it *item) error {
 func (p *plan) charge(n int64) error {
 	p.budget.bytes += n
 	p.report.Bytes += n
-	if limit := p.mount.MaxBytes; limit > 0 && p.report.Bytes > limit {
-		return tool.Errorf(tool.TooLarge, "the mount has more than its maximum of %d bytes; exclude files, or raise the maximum", limit).In(p.at + ".max_bytes")
+	if err := p.within(); err != nil {
+		return err
 	}
 	if p.budget.bytes > p.budget.maxBytes {
 		return tool.Errorf(tool.TooLarge, "the mounts have more than %d bytes; exclude files, or copy them in once the session is open", p.budget.maxBytes).In(p.at)
+	}
+	return nil
+}
+
+// within checks the mount's own budget.
+func (p *plan) within() error {
+	all := p.report.Bytes
+	for _, part := range p.parts {
+		all += part.report.Bytes
+	}
+	if limit := p.mount.MaxBytes; limit > 0 && all > limit {
+		return tool.Errorf(tool.TooLarge, "the mount has more than its maximum of %d bytes; exclude files, or raise the maximum", limit).In(p.at + ".max_bytes")
 	}
 	return nil
 }

@@ -27,6 +27,9 @@ type Mount struct {
 	// FollowSymlinks copies the targets of links within the same source. Otherwise a link is copied as a link if its
 	// text is relative and doesn't lead out of the source; others are skipped and counted.
 	FollowSymlinks bool `json:"follow_symlinks,omitempty"`
+	// GitFolders allows to copy the git folders of linked worktrees and submodules in the source from outside of the
+	// allowed roots. They must name the source back, and have its owner.
+	GitFolders bool `json:"git_folders,omitempty"`
 }
 
 // Parse parses the form of the command line:

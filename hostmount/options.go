@@ -71,6 +71,9 @@ const (
 	OtherDisk   Reason = "other_filesystem"
 	TooDeep     Reason = "too_deep"
 	Changed     Reason = "changed"
+	GitOutside  Reason = "git_outside"
+	GitUnknown  Reason = "git_unknown"
+	GitBorrowed Reason = "git_borrowed"
 )
 
 var reasons = map[Reason]string{
@@ -84,6 +87,9 @@ var reasons = map[Reason]string{
 	Unreadable:  "its mode, or an error of the disk, forbids reading it",
 	OtherDisk:   "something is mounted there",
 	TooDeep:     "it is more than 512 levels deep, or its path has more than 3,900 bytes",
+	GitOutside:  "it is of a linked worktree or a submodule, and the repository's git folder is outside of the allowed roots; without it git finds no repository here",
+	GitUnknown:  "it names a git folder that is not there or doesn't name this directory back; without it git finds no repository here (git worktree repair may help)",
+	GitBorrowed: "the repository borrows objects of another one, as after git clone --shared, and those are not in the mount, so git fails here; git repack -a -d on the host copies them, then remove that file",
 	Changed:     "it was removed or replaced during the copy",
 }
 

@@ -28,6 +28,7 @@ type item struct {
 	mode  uint32 // permission bits
 	mtime unix.Timespec
 	link  string // the text of a link
+	text  string // the content, if it isn't the source's
 	plan  *plan
 
 	dropped bool // it could not be copied after all
@@ -44,6 +45,11 @@ type plan struct {
 
 	items  []*item
 	report MountReport
+
+	roots []*allowed // while it is made
+	// refused, if set, replaces the filter. A path that is refused without a reason isn't reported.
+	refused func(rel string, dir bool) (Reason, bool)
+	parts   []*plan // the git folders of directories in the source
 }
 
 // budget counts the bytes and entries of all mounts.
@@ -70,19 +76,24 @@ func (p *plan) walk(ctx context.Context) error {
 	if p.src.file != "" {
 		return p.look(p.src.tree.Dir(), &place{dst: parent(dst)}, p.src.file, path.Base(dst))
 	}
-	pending := []*place{{dst: dst}}
+	err = p.walkFrom(ctx, &place{dst: dst})
+	p.dropEmpty()
+	return err
+}
+
+func (p *plan) walkFrom(ctx context.Context, top *place) error {
+	pending := []*place{top}
 	for len(pending) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		at := pending[len(pending)-1]
-		below, err := p.directory(at)
+		below, err := p.directory(ctx, at)
 		if err != nil {
 			return err
 		}
 		pending = append(pending[:len(pending)-1], below...)
 	}
-	p.dropEmpty()
 	return nil
 }
 
@@ -103,7 +114,7 @@ func (p *plan) destination() (string, error) {
 }
 
 // directory plans the entries of a directory and returns the directories in it.
-func (p *plan) directory(at *place) ([]*place, error) {
+func (p *plan) directory(ctx context.Context, at *place) ([]*place, error) {
 	dir, err := p.src.tree.OpenDir(at.src)
 	if err == nil && at.real != dir.Path {
 		err = errors.Join(beneath.ErrChanged, dir.Close())
@@ -131,13 +142,13 @@ func (p *plan) directory(at *place) ([]*place, error) {
 		}
 	}
 	slices.Sort(names)
-	return p.names(dir, at, names)
+	return p.names(ctx, dir, at, names)
 }
 
-func (p *plan) names(dir *beneath.Handle, at *place, names []string) ([]*place, error) {
+func (p *plan) names(ctx context.Context, dir *beneath.Handle, at *place, names []string) ([]*place, error) {
 	var below []*place
 	for _, name := range names {
-		next, err := p.name(dir, at, name)
+		next, err := p.name(ctx, dir, at, name)
 		if err != nil {
 			return nil, err
 		}

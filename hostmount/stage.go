@@ -166,6 +166,9 @@ func (s *stage) copyItem(ctx context.Context, dir *os.File, it *item, buf []byte
 	if it.link != "" {
 		return s.link(dir, it)
 	}
+	if it.text != "" {
+		return s.writeText(dir, it)
+	}
 	src, why := it.open()
 	if why != "" {
 		s.drop(it, why)
@@ -189,6 +192,21 @@ func (s *stage) copyItem(ctx context.Context, dir *os.File, it *item, buf []byte
 	}
 	s.tell(1, n, false)
 	return nil
+}
+
+// writeText writes a file whose content isn't the source's.
+func (s *stage) writeText(dir *os.File, it *item) error {
+	fd, err := unix.Openat(int(dir.Fd()), path.Base(it.dst), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return writeError(err)
+	}
+	dst := os.NewFile(uintptr(fd), it.dst)
+	_, err = dst.WriteString(it.text)
+	if err == nil {
+		err = s.attributes(dir, dst, it)
+	}
+	s.tell(1, it.size, false)
+	return writeError(errors.Join(err, dst.Close()))
 }
 
 // open opens a source's file again and checks that it wasn't replaced.

@@ -337,7 +337,7 @@ func (o *agentOptions) mountFolder(so *wisbox.SessionOptions) error {
 	case !info.IsDir():
 		return usageError{fmt.Errorf("PATH %q is a file; name a folder", o.path)}
 	}
-	so.Mounts = append(so.Mounts, hostmount.Mount{HostPath: path, MountPath: "."})
+	so.Mounts = append(so.Mounts, hostmount.Mount{HostPath: path, MountPath: ".", GitFolders: len(o.allowRoots) == 0})
 	o.mounts = append(o.mounts, o.path)
 	if len(o.allowRoots) == 0 {
 		so.AllowedRoots = append(so.AllowedRoots, path)

@@ -71,7 +71,7 @@ func (a *app) takeDevcontainer(f *sessionFlags, d *devcontainerFlags) (*devconta
 // mountProject puts the project before the mounts of the flags.
 func (f *sessionFlags) mountProject(opts *wisbox.SessionOptions, dir string, file *devcontainer.File) {
 	opts.ExpandEnv = true
-	mounts := []hostmount.Mount{{HostPath: dir, MountPath: "."}}
+	mounts := []hostmount.Mount{{HostPath: dir, MountPath: ".", GitFolders: len(f.allowRoots) == 0}}
 	for _, m := range file.Mounts {
 		mounts = append(mounts, hostmount.Mount{HostPath: filepath.Join(dir, m.Source), MountPath: m.Dest})
 	}

@@ -32,13 +32,14 @@ func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 		}
 		if file != nil && filepath.IsLocal(m.HostPath) { // the path stays in that directory, even through links
 			opts.AllowedRoots = append(opts.AllowedRoots, file.Dir())
-			m.HostPath = filepath.Join(file.Dir(), m.HostPath)
+			m.HostPath, m.GitFolders = filepath.Join(file.Dir(), m.HostPath), true
 			opts.Mounts = append(opts.Mounts, m)
 			continue
 		}
 		if m.HostPath, err = filepath.Abs(m.HostPath); err != nil {
 			return tool.Errorf(tool.Invalid, "the host path of --mount can't be made absolute").Because(err)
 		}
+		m.GitFolders = len(f.allowRoots) == 0
 		opts.Mounts = append(opts.Mounts, m)
 		if len(f.allowRoots) == 0 {
 			opts.AllowedRoots = append(opts.AllowedRoots, m.HostPath)
