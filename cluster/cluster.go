@@ -168,7 +168,7 @@ func Register(driver func(kubeContext, namespace string, opts *Options) (Place, 
 // namespace may then be "", which means the Pod's own. New doesn't connect. If nothing is registered, it is unsupported.
 func New(kubeContext, namespace string, opts *Options) (Place, error) {
 	if open == nil {
-		return nil, tool.Errorf(tool.Unsupported, "this program is built without Kubernetes; use wisbox-kube, or import cluster/kubernetes").In("address")
+		return nil, tool.Errorf(tool.Unsupported, "this program is built without Kubernetes; import github.com/wisbox/wisbox/cluster/kubernetes, as the command wisbox does").In("address")
 	}
 	return open(kubeContext, namespace, opts)
 }

@@ -84,7 +84,7 @@ func TestTheLifeOfAPod(t *testing.T) {
 func TestTheFilesOfDeployAreEnough(t *testing.T) {
 	w := newWorld(t, Options{})
 	for _, file := range []string{"namespace.yaml", "users.yaml"} {
-		raw, err := os.ReadFile(filepath.Join("..", "deploy", file))
+		raw, err := os.ReadFile(filepath.Join("..", "..", "deploy", file))
 		require.NoError(t, err)
 		for part := range strings.SplitSeq(string(raw), "\n---\n") {
 			w.apply(t, part)

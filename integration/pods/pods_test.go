@@ -26,6 +26,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/wisbox/wisbox"
+	_ "github.com/wisbox/wisbox/cluster/kubernetes"
 	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
