@@ -34,6 +34,15 @@ build: ## bin/wisbox, static
 	@mkdir -p bin
 	go build $(if $(VERBOSE),-v) -ldflags "$(GO_LDFLAGS)" -o bin/wisbox ./cmd/wisbox
 
+.PHONY: kube
+kube: build ## bin/wisbox-kube: the same with Kubernetes' client, which wisbox continues as where it needs that
+	go build -tags=$(TAGS),kubernetes -ldflags "$(GO_LDFLAGS)" -o bin/wisbox-kube ./cmd/wisbox
+
+PREFIX ?= /usr/local
+.PHONY: install
+install: kube ## both programs, in $(PREFIX)/bin
+	install -D -t $(DESTDIR)$(PREFIX)/bin bin/wisbox bin/wisbox-kube
+
 # Needs a module cache that may grow; the first arm64 build takes minutes.
 .PHONY: dist
 dist: build ## dist/: static binaries for amd64 and arm64, clients for macOS, SBOMs, deb and rpm with man pages and completions, checksums
@@ -52,7 +61,7 @@ image: build ## the image that sessions run in, if it is not there
 	bin/wisbox image build
 
 .PHONY: image-pod
-image-pod: image wasm ## the image of both containers of a session's Pod: wisbox's own with the program and Python in WebAssembly in it
+image-pod: image wasm kube ## the image of both containers of a session's Pod: wisbox's own with the program and Python in WebAssembly in it
 	bin/wisbox image wrap
 
 .PHONY: cluster
@@ -107,7 +116,7 @@ CLIENT := . ./cmd/wisbox ./digest ./evaltool/wasm ./hostmount ./internal/beneath
 
 .PHONY: macos
 macos: ## the client and its tests compile for macOS; what opens files there passes its tests here
-	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/wisbox
+	GOOS=darwin GOARCH=arm64 go build -tags=$(TAGS),kubernetes -o /dev/null ./cmd/wisbox
 	GOOS=darwin GOARCH=arm64 go vet $(CLIENT)
 	go test -timeout 10m -tags=$(TAGS),portable ./hostmount ./internal/beneath ./internal/changes
 
@@ -222,7 +231,7 @@ lint: ## gofmt, idioms that make readers stumble, the linters of .golangci.yml, 
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
 		[ -z "$$bad" ] || { echo "not formatted:"; echo "$$bad"; exit 1; }
 	scripts/idioms.sh
-	go run $(GOLANGCI_LINT) run --build-tags $(TAGS),integration
+	go run $(GOLANGCI_LINT) run --build-tags $(TAGS),integration,kubernetes
 	go run ./agent/native/internal/mkagent -check
 
 .PHONY: clean

@@ -163,12 +163,15 @@ func Register(driver func(kubeContext, namespace string, opts *Options) (Place, 
 	open = driver
 }
 
+// Linked reports whether a driver is registered.
+func Linked() bool { return open != nil }
+
 // New returns the place with that context of the kubeconfig, which must have it, and namespace. If there is no context
 // named [InCluster], that name means the cluster that this process runs in, accessed with the Pod's service account. The
 // namespace may then be "", which means the Pod's own. New doesn't connect. If nothing is registered, it is unsupported.
 func New(kubeContext, namespace string, opts *Options) (Place, error) {
 	if open == nil {
-		return nil, tool.Errorf(tool.Unsupported, "this program is built without Kubernetes; import github.com/wisbox/wisbox/cluster/kubernetes, as the command wisbox does").In("address")
+		return nil, tool.Errorf(tool.Unsupported, "this program is built without Kubernetes; it must import github.com/wisbox/wisbox/cluster/kubernetes").In("address")
 	}
 	return open(kubeContext, namespace, opts)
 }

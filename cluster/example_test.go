@@ -10,5 +10,5 @@ import (
 func ExampleNew() {
 	_, err := cluster.New("kind-kind", "agents", nil)
 	fmt.Println(err)
-	// Output: unsupported: this program is built without Kubernetes; import github.com/wisbox/wisbox/cluster/kubernetes, as the command wisbox does
+	// Output: unsupported: this program is built without Kubernetes; it must import github.com/wisbox/wisbox/cluster/kubernetes
 }

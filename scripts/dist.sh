@@ -40,7 +40,7 @@ package_version() {
 # licences has the terms of everything that the binary links.
 licences() {
     local module dir
-    go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}	{{.Dir}}{{end}}{{end}}' ./cmd/wisbox | sort -u | while IFS=$'\t' read -r module dir; do
+    go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}	{{.Dir}}{{end}}{{end}}' -tags="$tags" ./cmd/wisbox | sort -u | while IFS=$'\t' read -r module dir; do
         printf '\n=== %s\n\n' "$module"
         find "$dir" -maxdepth 1 -type f -iregex '.*/\(licen[cs]e\|copying\|notice\)[^/]*' | sort | xargs -r -d '\n' cat
     done
@@ -50,6 +50,7 @@ licences() {
     cat podman/seccomp.NOTICE
 }
 
+tags=$(go env GOFLAGS | grep -o -- '-tags=[^ ]*' | cut -d= -f2),kubernetes # everything in one file
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 PACKAGE_VERSION=$(package_version "$VERSION")
@@ -70,10 +71,13 @@ git ls-files -z docs ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md README.md SECU
 licences | cat LICENSE - >"$share/doc/wisbox/copyright"
 cp "$share/doc/wisbox/copyright" "dist/wisbox-$VERSION-licences.txt"
 
-# binary SYSTEM ARCH builds a binary and its SBOM, and prints the binary's path.
+# program SYSTEM ARCH OUT [TAGS] builds the program.
+program() { GOOS=$1 GOARCH=$2 go build -trimpath ${4:+"-tags=$4"} -ldflags "$GO_LDFLAGS" -o "$3" ./cmd/wisbox; }
+
+# binary SYSTEM ARCH builds a binary that needs no other files and its SBOM, and prints the binary's path.
 binary() {
     local out=dist/wisbox-$VERSION-$1-$2
-    GOOS=$1 GOARCH=$2 go build -trimpath -ldflags "$GO_LDFLAGS" -o "$out" ./cmd/wisbox
+    program "$1" "$2" "$out" "$tags"
     GOPROXY=off "$cyclonedx" bin -json -std -licenses -assert-licenses -noserial -notimestamp \
         -version "$VERSION" -output "$out.cdx.json" "$out" >/dev/null 2>"$stage/sbom.log" || { cat "$stage/sbom.log" >&2; exit 1; }
     echo "$out"
@@ -82,7 +86,8 @@ binary() {
 for arch in amd64 arm64; do
     binary darwin "$arch" >/dev/null
     linux=$(binary linux "$arch")
-    cp "$linux" "$stage/wisbox"
+    program linux "$arch" "$stage/wisbox"
+    cp "$linux" "$stage/wisbox-kube"
     chmod -R u=rwX,go=rX "$stage"
     find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     for packager in deb rpm; do

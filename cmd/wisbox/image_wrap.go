@@ -58,6 +58,9 @@ func (a *app) runImageWrap(ctx context.Context, opts *images.WrapOptions) error 
 	default:
 		return usageError{fmt.Errorf("--pull is %q; it must be missing, always or never", opts.Pull)}
 	}
+	if err := withKubernetes(); err != nil { // the image has this very program, and a gateway needs the client
+		return err
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return tool.Errorf(tool.Unavailable, "wisbox can't find its own program file; start it by its path").Because(err)

@@ -231,6 +231,11 @@ func (a *app) chooseRemote(cmd *cobra.Command) error {
 		}
 		return onlyThere(name)
 	}
+	if far.IsKube(remote.Address) {
+		if err := withKubernetes(); err != nil {
+			return err
+		}
+	}
 	if a.farKey, err = remote.Key(); err != nil {
 		return asUsage(err)
 	}
