@@ -16,9 +16,10 @@ import (
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
-var companionName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}$`)
+var companionName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}$`) })
 
 const (
 	maxCompanions      = 8
@@ -40,7 +41,7 @@ func (o *SessionOptions) checkServices() error {
 	names, ports := map[string]bool{}, map[uint16]string{}
 	for _, c := range o.Services {
 		switch {
-		case !companionName.MatchString(c.Name):
+		case !companionName().MatchString(c.Name):
 			return tool.Errorf(tool.Invalid, "service name %q must be 1 to 31 lower-case letters, digits and hyphens, and begin with a letter", c.Name).In("services")
 		case names[c.Name]:
 			return bad(c, "two services have that name; give each its own")

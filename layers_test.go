@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -204,6 +205,21 @@ func TestOnlyClusterSpeaksToKubernetes(t *testing.T) {
 		for _, dep := range p.Deps {
 			assert.False(t, here && strings.Contains(dep, "k8s.io/"), "%s links %s", p.ImportPath, dep)
 			assert.False(t, strings.HasPrefix(dep, "k8s.io/client-go/kubernetes") || strings.HasPrefix(dep, "k8s.io/api/apps/"), "%s links %s", p.ImportPath, dep)
+		}
+	}
+}
+
+// TestPatternsAreCompiledWhenTheyAreUsed: each start of the command would compile those of package variables.
+func TestPatternsAreCompiledWhenTheyAreUsed(t *testing.T) {
+	atStart := regexp.MustCompile(`(?m)^(?:var|\t)\s*\w+\s+= regexp\.MustCompile`)
+	for _, p := range packages(t) {
+		if name := short(p.ImportPath); strings.HasPrefix(name, "scripts/") || name == "internal/conformance" || strings.HasSuffix(name, "test") {
+			continue // not part of the command
+		}
+		for _, file := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			require.NoError(t, err)
+			assert.NotRegexp(t, atStart, string(text), "%s: use sync.OnceValue", filepath.Join(p.Dir, file))
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/wisbox/wisbox/internal/sharing"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // Tenant is one of a server's mutually isolated users, as [Manager.ServeTenant] sees it. Names are the
@@ -159,7 +160,7 @@ func (g *guest) lacks(op string) error {
 }
 
 // callID matches the IDs that clients give their calls, which become parts of file and step names.
-var callID = regexp.MustCompile(`^[0-9a-z]{26}$`)
+var callID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-z]{26}$`) })
 
 func errNotOffered(what string) *tool.Error {
 	return tool.Errorf(tool.Unsupported, "%s isn't offered behind an API key; do without it, or reach the machine by ssh", what)
@@ -177,7 +178,7 @@ func (g *guest) meant(req hold.Request) (id string, op operation, err error) {
 	if err := g.lacks(req.Op); err != nil {
 		return "", nil, err
 	}
-	if !callID.MatchString(req.Call) {
+	if !callID().MatchString(req.Call) {
 		return "", nil, tool.Errorf(tool.Invalid, "the call's ID isn't one that wisbox makes")
 	}
 	if req.Op == portOp { // a session's holder has no such operation

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // changelog is the changelog of an installed Debian package. Distributions fix a program without
@@ -20,7 +21,7 @@ type changelog struct {
 // maxChangelog bounds the bytes read: the newest entries come first.
 const maxChangelog = 1 << 20
 
-var cve = regexp.MustCompile(`CVE-\d{4}-\d{4,}`)
+var cve = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`CVE-\d{4}-\d{4,}`) })
 
 // changelog returns the changelog of the runtime's package. It is nil if Podman doesn't know the
 // package, or if the installed version isn't the one that Podman runs.
@@ -43,7 +44,7 @@ func (e *examination) changelog() *changelog {
 	if err != nil || !strings.HasPrefix(string(text), name+" ("+version+")") {
 		return nil
 	}
-	return &changelog{version, cve.FindAllString(string(text), -1)}
+	return &changelog{version, cve().FindAllString(string(text), -1)}
 }
 
 // without returns the CVEs that the package hasn't fixed.

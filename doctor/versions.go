@@ -5,15 +5,16 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // version is major, minor, patch; all zero if the text has no version.
 type version [3]int
 
-var versionText = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?`)
+var versionText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?`) })
 
 func parseVersion(text string) (v version) {
-	m := versionText.FindStringSubmatch(text)
+	m := versionText().FindStringSubmatch(text)
 	for i := 1; i < len(m); i++ {
 		v[i-1], _ = strconv.Atoi(m[i]) // digits, or nothing
 	}

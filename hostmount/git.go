@@ -15,6 +15,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/sys"
+	"sync"
 )
 
 // A linked worktree and a submodule have a file .git, which names a git folder elsewhere by a path of the host. In a
@@ -197,8 +198,8 @@ func head(r io.Reader) string {
 }
 
 var (
-	gitSection = regexp.MustCompile(`^\s*\[\s*([^\]"]*?)\s*\]`)
-	gitSetting = regexp.MustCompile(`^\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*?))?\s*$`)
+	gitSection = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\[\s*([^\]"]*?)\s*\]`) })
+	gitSetting = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*?))?\s*$`) })
 )
 
 // gitSettings calls do for each line of a git configuration, with the setting in it, if it has one.
@@ -206,13 +207,13 @@ func gitSettings(text string, do func(line, section, name, value string)) {
 	section := ""
 	for line := range strings.Lines(text) {
 		rest := line
-		if found := gitSection.FindStringSubmatch(line); found != nil {
+		if found := gitSection().FindStringSubmatch(line); found != nil {
 			section, rest = strings.ToLower(found[1]), line[len(found[0]):]
 		} else if strings.HasPrefix(strings.TrimSpace(line), "[") {
 			section, rest = "other", ""
 		}
 		name, value := "", ""
-		if found := gitSetting.FindStringSubmatch(rest); found != nil {
+		if found := gitSetting().FindStringSubmatch(rest); found != nil {
 			name, value = strings.ToLower(found[1]), found[2]
 		}
 		do(line, section, name, value)

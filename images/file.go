@@ -263,7 +263,9 @@ func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, e
 }
 
 // reserved matches the names of wisbox's own images.
-var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built|-agent|-template)?:`)
+var reserved = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^localhost/wisbox(-base|-with|-built|-agent|-template)?:`)
+})
 
 // FullName completes the name of an image to build: below localhost/ if it has no registry, and with the tag latest if
 // it has none.
@@ -279,7 +281,7 @@ func FullName(name string) (string, error) {
 	if !strings.HasPrefix(name, reference.Domain(named)+"/") {
 		full = "localhost/" + strings.TrimPrefix(strings.TrimPrefix(full, reference.Domain(named)+"/"), "library/")
 	}
-	if reserved.MatchString(full) {
+	if reserved().MatchString(full) {
 		return "", tool.Errorf(tool.Exists, "tag %s: wisbox gives this name to images of its own; choose another", name).In("tag")
 	}
 	return full, nil

@@ -29,10 +29,10 @@ var Default = "localhost/wisbox:" + inputs()[:12]
 // Latest is a second name of Default, for the FROM line of a Containerfile. It names the image that was built last.
 const Latest = "localhost/wisbox:latest"
 
-var ofAnyVersion = regexp.MustCompile(`^localhost/wisbox:[0-9a-f]{12}$`)
+var ofAnyVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^localhost/wisbox:[0-9a-f]{12}$`) })
 
 // OfOtherVersion reports whether an image is the Default of another version.
-func OfOtherVersion(ref string) bool { return ref != Default && ofAnyVersion.MatchString(ref) }
+func OfOtherVersion(ref string) bool { return ref != Default && ofAnyVersion().MatchString(ref) }
 
 // Builder is the image store for Build; *podman.Backend is one. It is called from one goroutine at a time.
 type Builder interface {

@@ -8,6 +8,7 @@ import (
 	"github.com/distribution/reference"
 
 	"github.com/wisbox/wisbox/sandbox"
+	"sync"
 )
 
 // Labels of images built by wisbox. An image based on one of ours has them too, but has other names.
@@ -49,7 +50,9 @@ const (
 	Other   State = "other"   // no version of wisbox needs it, but a user may
 )
 
-var ours = regexp.MustCompile(`^localhost/wisbox(-base|-with)?:(?:[a-z]+-)*([0-9a-f]{12})$`)
+var ours = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^localhost/wisbox(-base|-with)?:(?:[a-z]+-)*([0-9a-f]{12})$`)
+})
 
 // identify recognizes an image as ours only if it has the only name that its own label begins.
 func identify(info sandbox.ImageInfo) (Kind, State) {
@@ -71,7 +74,7 @@ func identify(info sandbox.ImageInfo) (Kind, State) {
 }
 
 func identifyOurs(tag string, labels map[string]string) (Kind, State) {
-	name := ours.FindStringSubmatch(tag)
+	name := ours().FindStringSubmatch(tag)
 	if name == nil {
 		return "", ""
 	}

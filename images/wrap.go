@@ -21,6 +21,7 @@ import (
 
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // Pods is the default image of sessions on Kubernetes: Default with wisbox in it.
@@ -268,7 +269,7 @@ func (o *WrapOptions) base(ctx context.Context, b Builder) (sandbox.ImageInfo, e
 }
 
 // imageID matches IDs that Podman accepts, whole or shortened.
-var imageID = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
+var imageID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{12,64}$`) })
 
 // tag returns the name of the new image.
 func (o *WrapOptions) tag() (string, error) {
@@ -282,7 +283,7 @@ func (o *WrapOptions) tag() (string, error) {
 		return Pods, nil
 	}
 	id := strings.TrimPrefix(o.Image, "sha256:")
-	if imageID.MatchString(id) {
+	if imageID().MatchString(id) {
 		return podRepository + ":" + id[:12], nil
 	}
 	named, err := reference.ParseNormalizedNamed(o.Image)

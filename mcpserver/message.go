@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // refusal is the answer to a line that is not a valid message.
@@ -122,7 +123,7 @@ type envelope struct {
 	Method string          `json:"method"`
 }
 
-var idAtTail = regexp.MustCompile(`,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$`)
+var idAtTail = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$`) })
 
 // envelopeOf looks for the ID of a line, so that its sender doesn't wait forever, and its method. Clients write them
 // before the parameters or last.
@@ -136,7 +137,7 @@ func envelopeOf(l line) envelope {
 	if l.tooLong {
 		end = l.tail
 	}
-	if m := idAtTail.FindSubmatch(end); e.ID == nil && m != nil && json.Valid(m[1]) && utf8.Valid(m[1]) {
+	if m := idAtTail().FindSubmatch(end); e.ID == nil && m != nil && json.Valid(m[1]) && utf8.Valid(m[1]) {
 		e.ID = m[1]
 	}
 	return e

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // The newest displays of evaluations are kept in files named after their calls.
@@ -21,7 +22,7 @@ const (
 )
 
 // callName is the form of a call's ID, which is a file's name here.
-var callName = regexp.MustCompile(`^[0-9A-Za-z]{1,64}$`)
+var callName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z]{1,64}$`) })
 
 // KeepShown keeps the displays of a call, as JSON, for [Store.Shown]. A session keeps those of at most 64 calls with a
 // total of 16 MiB, and drops the oldest. If shown alone is larger, the error is too_large.
@@ -30,7 +31,7 @@ func (d *Dir) KeepShown(call string, shown any) error {
 	if err != nil {
 		return err
 	}
-	if !callName.MatchString(call) || len(raw) > maxShownBytes {
+	if !callName().MatchString(call) || len(raw) > maxShownBytes {
 		return tool.Errorf(tool.TooLarge, "the call has shown %d bytes; the maximum is %d", len(raw), maxShownBytes)
 	}
 	d.shown.Lock()
@@ -87,7 +88,7 @@ func (s *Store) ShownCalls(id string) (calls []string, err error) {
 
 // Shown returns the displays of a call as JSON, see [Dir.KeepShown]. If none are kept the error is not_found.
 func (s *Store) Shown(id, call string) (shown json.RawMessage, err error) {
-	if !callName.MatchString(call) {
+	if !callName().MatchString(call) {
 		return nil, nothingShown()
 	}
 	err = s.withLog(id, func(dir *os.Root) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // byteOrderMark may begin a file, before its first line.
@@ -48,14 +49,14 @@ func notFound(path string, i int, err error) error {
 }
 
 // lineNumbers matches a header as in a unified diff, which is no line of the file.
-var lineNumbers = regexp.MustCompile(`^-\d+(,\d+)? \+\d+(,\d+)?( @@.*)?$`)
+var lineNumbers = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-\d+(,\d+)? \+\d+(,\d+)?( @@.*)?$`) })
 
 // find returns the line at which the chunk's old lines begin, at or after from, and the chunk as it fits there: blank
 // lines at its start and end may be missing in the file.
 func (c chunk) find(lines []string, from int) (int, chunk, error) {
 	for _, header := range c.headers {
 		at := seek(lines, []string{header}, from, false)
-		if at < 0 && lineNumbers.MatchString(header) {
+		if at < 0 && lineNumbers().MatchString(header) {
 			continue
 		}
 		if at < 0 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // filePatch is the part of a V4A patch for one file.
@@ -43,7 +44,7 @@ func (c chunk) old() []string {
 var fileHeads = map[string]string{"*** Add File: ": "add", "*** Update File: ": "update", "*** Delete File: ": "delete"}
 
 // heredoc matches the first line of a patch that is wrapped for a shell.
-var heredoc = regexp.MustCompile(`^(?:apply_?patch\s*)?<<-?\s*['"]?(\w+)['"]?$`)
+var heredoc = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:apply_?patch\s*)?<<-?\s*['"]?(\w+)['"]?$`) })
 
 // parsePatch parses a patch, from the line "*** Begin Patch" to "*** End Patch". With padded, a line of an update that is a
 // header after its leading blanks is one; without, it is a context line.
@@ -51,7 +52,7 @@ func parsePatch(text string, padded bool) ([]filePatch, error) {
 	text = strings.TrimPrefix(text, byteOrderMark)
 	lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(text), "\r\n", "\n"), "\n")
 	skipped := 0
-	if found := heredoc.FindStringSubmatch(lines[0]); found != nil && len(lines) > 2 && strings.HasSuffix(lines[len(lines)-1], found[1]) {
+	if found := heredoc().FindStringSubmatch(lines[0]); found != nil && len(lines) > 2 && strings.HasSuffix(lines[len(lines)-1], found[1]) {
 		lines, skipped = lines[1:len(lines)-1], 1
 	}
 	if len(lines) < 2 || strings.TrimSpace(lines[0]) != "*** Begin Patch" || strings.TrimSpace(lines[len(lines)-1]) != "*** End Patch" {

@@ -13,6 +13,7 @@ import (
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // startTag is the tag of a template's start command among a sandbox's programs.
@@ -85,10 +86,12 @@ func awaitReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram
 }
 
 // portReady matches the command of the clients' waitForPort. Its program is missing in wisbox's image.
-var portReady = regexp.MustCompile(`^\[ -n "\$\(ss -H?tuln sport = :([0-9]{1,5})\)" \]$`)
+var portReady = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\[ -n "\$\(ss -H?tuln sport = :([0-9]{1,5})\)" \]$`)
+})
 
 func isReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram, env map[string]string) (bool, error) {
-	if m := portReady.FindStringSubmatch(p.Ready); m != nil {
+	if m := portReady().FindStringSubmatch(p.Ready); m != nil {
 		port, err := strconv.ParseUint(m[1], 10, 16)
 		if err != nil {
 			return false, tool.Errorf(tool.Invalid, "the ready command's port is %s; it must be 1 to 65535", m[1])

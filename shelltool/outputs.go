@@ -26,7 +26,7 @@ const (
 	streamErr = "stderr"
 )
 
-var outputID = regexp.MustCompile(`^[0-9a-z]{26}$`)
+var outputID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-z]{26}$`) })
 
 // newID returns a name that sorts by time.
 func newID() string { return strings.ToLower(ulid.Make().String()) }
@@ -96,7 +96,7 @@ func (o *outputs) sizes() map[string]int64 {
 	entries, _ := fs.ReadDir(o.root.FS(), ".")
 	for _, e := range entries {
 		id, _, _ := strings.Cut(e.Name(), ".")
-		if info, err := e.Info(); err == nil && outputID.MatchString(id) {
+		if info, err := e.Info(); err == nil && outputID().MatchString(id) {
 			sizes[id] += info.Size()
 		}
 	}
@@ -106,7 +106,7 @@ func (o *outputs) sizes() map[string]int64 {
 // info returns the sizes of an output, and whether it exists.
 func (o *outputs) info(id string) (outputInfo, bool) {
 	var info outputInfo
-	if o.root == nil || !outputID.MatchString(id) {
+	if o.root == nil || !outputID().MatchString(id) {
 		return info, false
 	}
 	raw, err := o.root.ReadFile(id + ".json")

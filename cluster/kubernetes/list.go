@@ -37,7 +37,7 @@ func (p *Place) List(ctx context.Context) ([]*Pod, error) { return p.list(ctx, s
 
 // ListOf is [Place.List] for the Pods with notes of one owner.
 func (p *Place) ListOf(ctx context.Context, owner string) ([]*Pod, error) {
-	if !label.MatchString(owner) {
+	if !label().MatchString(owner) {
 		return nil, errOwner()
 	}
 	return p.list(ctx, noted(owner))
@@ -45,7 +45,7 @@ func (p *Place) ListOf(ctx context.Context, owner string) ([]*Pod, error) {
 
 // Noted returns one owner's Pods with notes, sorted by name.
 func (p *Place) Noted(ctx context.Context, owner string) ([]*Pod, error) {
-	if !label.MatchString(owner) {
+	if !label().MatchString(owner) {
 		return nil, errOwner()
 	}
 	all, _, err := p.pages(ctx, noted(owner), recorded)

@@ -40,7 +40,7 @@ func notesOf(pod *corev1.Pod) Notes {
 
 // check returns an error for notes that Kubernetes would refuse.
 func check(n Notes) error {
-	if n != (Notes{}) && (!label.MatchString(n.Owner) || n.Record == "") {
+	if n != (Notes{}) && (!label().MatchString(n.Owner) || n.Record == "") {
 		return tool.Errorf(tool.Invalid, "the notes of a Pod need an owner of 1 to 63 lower-case letters, digits and hyphens, and a record").In("pod")
 	}
 	return nil

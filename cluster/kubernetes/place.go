@@ -24,6 +24,7 @@ import (
 	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // The types that [cluster.Place] is about.
@@ -178,12 +179,12 @@ func seen(pod *corev1.Pod) *Pod {
 }
 
 // label matches the labels of Kubernetes that are valid names in wisbox.
-var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var label = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
 // Create creates a Pod and returns once both of its containers run. The error for a name in use
 // is exists. If Create fails or ctx ends, no Pod is left.
 func (p *Place) Create(ctx context.Context, s PodOptions) (*Pod, error) {
-	if !label.MatchString(s.Name) {
+	if !label().MatchString(s.Name) {
 		return nil, tool.Errorf(tool.Invalid, "name %q must begin and end with a lower-case letter or a digit, and have only those and hyphens, at most 63 in all: on Kubernetes it is a label too", s.Name).In("name")
 	}
 	if err := check(s.Notes); err != nil {
@@ -294,7 +295,7 @@ func (p *Place) read(ctx context.Context, name string) (pod *corev1.Pod, err err
 }
 
 func (p *Place) get(ctx context.Context, name string) (*corev1.Pod, error) {
-	if !label.MatchString(name) {
+	if !label().MatchString(name) {
 		return nil, errNotFound(name)
 	}
 	pod := &corev1.Pod{}

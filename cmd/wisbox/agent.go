@@ -131,7 +131,7 @@ func (o *agentOptions) check(a *app) error {
 		o.version = o.coder.version
 	}
 	switch {
-	case !exactVersion.MatchString(o.version):
+	case !exactVersion().MatchString(o.version):
 		return usageError{fmt.Errorf("--agent-version is %q; write one version, as %s", o.version, o.coder.version)}
 	case o.prompted && strings.TrimSpace(o.prompt) == "":
 		return usageError{errors.New("--prompt is empty; give the agent's task")}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/wisbox/wisbox/sandbox"
+	"sync"
 )
 
 // coder is a coding agent: a program of npm's registry, and how to start it in a session. In its
@@ -144,7 +145,7 @@ func (c *coder) argv(prompt string, args []string) []string {
 }
 
 // exactVersion matches the version of a single release, which has no special meaning to a shell.
-var exactVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,60})?$`)
+var exactVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,60})?$`) })
 
 // rootsFile has this machine's certificate authorities, beside the Containerfile: a company's proxy
 // may have its own.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 func (a *app) newMCPInstallCmd() *cobra.Command {
@@ -114,14 +115,14 @@ func (c *clientConfig) into(text string) (string, error) {
 	return indented(all), nil
 }
 
-var tomlTable = regexp.MustCompile(`^\s*\[`)
+var tomlTable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\[`) })
 
 // intoTOML replaces the entry's table, or adds it at the end.
 func (c *clientConfig) intoTOML(text string) string {
 	var out strings.Builder
 	inside, done := false, false
 	for line := range strings.Lines(text) {
-		if tomlTable.MatchString(line) {
+		if tomlTable().MatchString(line) {
 			inside = strings.TrimSpace(line) == "["+c.key+".wisbox]"
 			if inside {
 				out.WriteString(c.text())

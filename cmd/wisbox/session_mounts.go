@@ -14,6 +14,7 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // addMounts parses the mounts. A mount that a person typed allows its own path; with --allow-root,
@@ -48,7 +49,7 @@ func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 	return nil
 }
 
-var indexed = regexp.MustCompile(`^(mounts|allowed_roots)\[([0-9]+)\]`)
+var indexed = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(mounts|allowed_roots)\[([0-9]+)\]`) })
 
 // mountError names the flag of the mount that an error is about: people don't know the fields.
 func (f *sessionFlags) mountError(err error) error {
@@ -56,7 +57,7 @@ func (f *sessionFlags) mountError(err error) error {
 	if e == nil {
 		return nil
 	}
-	at := indexed.FindStringSubmatch(e.Field)
+	at := indexed().FindStringSubmatch(e.Field)
 	if at == nil {
 		return asUsage(err)
 	}

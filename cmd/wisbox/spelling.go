@@ -170,11 +170,11 @@ var commandsFor = map[string]string{
 	"snapshot_id": "SNAPSHOT", "process_id": "PROCESS", "mount_path": "DEST", "file_path": "PATH", "host_path": "HOST",
 }
 
-var apiWord = regexp.MustCompile(`\b[a-z]+(?:_[a-z]+)+\b`)
+var apiWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b[a-z]+(?:_[a-z]+)+\b`) })
 
 // inCommands returns an error's text in the words of the command line.
 func inCommands(text string) string {
-	return apiWord.ReplaceAllStringFunc(text, func(word string) string {
+	return apiWord().ReplaceAllStringFunc(text, func(word string) string {
 		if instead, ok := commandsFor[word]; ok {
 			return instead
 		}

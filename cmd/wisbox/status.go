@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/mattn/go-runewidth"
+	"sync"
 )
 
 // status is a line of progress on a terminal, removed at the end. Elsewhere each line stays. It has
@@ -50,7 +51,7 @@ func (s *status) say(line string) {
 	if s.last = append(s.last, line); len(s.last) > statusLast {
 		s.last = s.last[1:]
 	}
-	if m := buildStep.FindStringSubmatch(line); m != nil {
+	if m := buildStep().FindStringSubmatch(line); m != nil {
 		n, _ := strconv.ParseInt(m[1], 10, 64)
 		of, _ := strconv.ParseInt(m[2], 10, 64)
 		s.steps = bar(n-1, of, stepsWidth) + " "
@@ -59,7 +60,7 @@ func (s *status) say(line string) {
 }
 
 // buildStep matches how Podman counts the steps of a Containerfile.
-var buildStep = regexp.MustCompile(`^STEP ([0-9]{1,4})/([0-9]{1,4}):`)
+var buildStep = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^STEP ([0-9]{1,4})/([0-9]{1,4}):`) })
 
 const stepsWidth = 10 // characters of the bar
 

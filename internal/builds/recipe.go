@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // Kinds of steps. Args are as clients of E2B send them: RUN has a command for bash and an optional
@@ -58,9 +59,11 @@ const (
 
 var (
 	kinds    = map[string][2]int{Run: {1, 2}, Copy: {2, 4}, Env: {2, 2 * maxPairs}, User: {1, 1}, Workdir: {1, 1}}
-	userForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
-	modeForm = regexp.MustCompile(`^0?[0-7]{3}$`)
-	nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	userForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
+	})
+	modeForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^0?[0-7]{3}$`) })
+	nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
 )
 
 // Check reports an error of the recipe. Its message begins with the field.
@@ -124,7 +127,7 @@ func (s *Step) checkArgs() error {
 			return tool.Errorf(tool.Invalid, "ENV has a name without a value; give one")
 		}
 		for i := 0; i < len(s.Args); i += 2 {
-			if !nameForm.MatchString(s.Args[i]) {
+			if !nameForm().MatchString(s.Args[i]) {
 				return tool.Errorf(tool.Invalid, "ENV has the name %q; it must be letters, digits and _", clipped(s.Args[i]))
 			}
 		}
@@ -136,7 +139,7 @@ func (s *Step) checkArgs() error {
 		if s.Args[1] == "" {
 			return tool.Errorf(tool.Invalid, "COPY has no destination; give one")
 		}
-		if mode := s.arg(3); mode != "" && !modeForm.MatchString(mode) {
+		if mode := s.arg(3); mode != "" && !modeForm().MatchString(mode) {
 			return tool.Errorf(tool.Invalid, "COPY has the mode %q; it must be octal, as 0755", clipped(mode))
 		}
 		if !isLocal(path.Clean(s.Args[0])) {
@@ -148,7 +151,7 @@ func (s *Step) checkArgs() error {
 }
 
 func checkUser(name string) error {
-	if name != "" && !userForm.MatchString(name) {
+	if name != "" && !userForm().MatchString(name) {
 		return tool.Errorf(tool.Invalid, "the user is %q; it must be a name or number, maybe with a group as user:group", clipped(name))
 	}
 	return nil

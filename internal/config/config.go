@@ -25,6 +25,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // Name is the name of a project's file.
@@ -220,13 +221,15 @@ func joined(key toml.Key) string { return clip.Text(strings.Join(key, ".")) }
 // copies matches the instructions that copy files of the context into a build. A word may continue
 // on the next line, with comments in between. An instruction that isn't found gets no context.
 var (
-	copies    = regexp.MustCompile(`(?im)^\s*(onbuild\s+)?(copy|add)\b|--mount`)
-	continued = regexp.MustCompile("[\\\\`][ \\t\\r]*\\n([ \\t]*(#[^\\n]*)?\\n)*[ \\t]*")
+	copies    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?im)^\s*(onbuild\s+)?(copy|add)\b|--mount`) })
+	continued = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile("[\\\\`][ \\t\\r]*\\n([ \\t]*(#[^\\n]*)?\\n)*[ \\t]*")
+	})
 )
 
 // CopiesFiles reports whether a build of the Containerfile may copy files of its context.
 func (f *File) CopiesFiles() bool {
-	return copies.Match(f.Containerfile) || copies.Match(continued.ReplaceAll(f.Containerfile, nil))
+	return copies().Match(f.Containerfile) || copies().Match(continued().ReplaceAll(f.Containerfile, nil))
 }
 
 const maxContainerfile = 64 << 10 // bytes; a person reads them

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // Workspace is where the project's folder is in a session.
@@ -363,7 +364,7 @@ func (p *parser) argv(raw json.RawMessage) (argv []string, ok bool) {
 	return argv, true
 }
 
-var variable = regexp.MustCompile(`\$\{([A-Za-z]+)(?::([^}:]*)(?::([^}]*))?)?\}`)
+var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z]+)(?::([^}:]*)(?::([^}]*))?)?\}`) })
 
 // projectMark stands for the project's folder on this machine in mounts.
 const projectMark = "/\x00project"
@@ -372,8 +373,8 @@ const projectMark = "/\x00project"
 // empty; those of the container that the file doesn't set stay, since they are known only inside. The project's folder is
 // its place in the session, so no program learns its path on this machine.
 func (p *parser) expand(text string) string {
-	return variable.ReplaceAllStringFunc(text, func(whole string) string {
-		m := variable.FindStringSubmatch(whole)
+	return variable().ReplaceAllStringFunc(text, func(whole string) string {
+		m := variable().FindStringSubmatch(whole)
 		switch m[1] {
 		case "localWorkspaceFolder", "containerWorkspaceFolder":
 			return Workspace

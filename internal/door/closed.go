@@ -140,27 +140,34 @@ func closedFor(own map[string]string) []string {
 const host = `([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\d+(?:\.\d+){3})`
 
 // unreached are messages of programs and libraries that name the host which they couldn't reach.
-var unreached = []*regexp.Regexp{
-	regexp.MustCompile(`(?i)could not resolve host(?:name)?:? ['"‘]?` + host),                      // curl, git, cargo, ssh
-	regexp.MustCompile(`(?i)(?:failed to resolve|failure resolving|failed to lookup) ['"]` + host), // urllib3, apt
-	regexp.MustCompile(`getaddrinfo (?:EAI_AGAIN|ENOTFOUND) ` + host),                              // Node.js
-	regexp.MustCompile(`\blookup ` + host + `(?: on \S+)?: `),                                      // Go
-	regexp.MustCompile(`unable to resolve host address ['"‘’“]` + host),                            // wget
-	regexp.MustCompile(`bad address '` + host + `'`),                                               // busybox
-	regexp.MustCompile(`UnknownHostException: ` + host),                                            // Java
-	regexp.MustCompile(`Connection(?:Pool)?\(host='` + host + `', port=\d+\)`),                     // requests, pip
-	regexp.MustCompile(`error sending request for url \(https?://` + host),                         // uv and other programs of reqwest
-	regexp.MustCompile(`https?://` + host + `\S* error \((?:EAI_AGAIN|ENOTFOUND)\)`),               // pnpm
-	regexp.MustCompile(`(?i)could not reach host ` + host),                                         // bundler
-	regexp.MustCompile(`Failed to connect to ` + host + ` port \d+`),                               // curl
-	regexp.MustCompile(`connect (?:ENETUNREACH|EHOSTUNREACH) ` + host),                             // Node.js
-	regexp.MustCompile(`dial (?:tcp|udp)[46]? ` + host + `:\d+: connect: network is unreachable`),  // Go
-	regexp.MustCompile(`(?m)^(?:ping|ssh|nc|telnet): (?:connect to host )?` + host + `[: ].*(?:[Nn]ame|[Uu]nreachable)`),
-}
+var unreached = sync.OnceValue(func() (all []*regexp.Regexp) {
+	for _, text := range []string{
+		`(?i)could not resolve host(?:name)?:? ['"‘]?` + host,                      // curl, git, cargo, ssh
+		`(?i)(?:failed to resolve|failure resolving|failed to lookup) ['"]` + host, // urllib3, apt
+		`getaddrinfo (?:EAI_AGAIN|ENOTFOUND) ` + host,                              // Node.js
+		`\blookup ` + host + `(?: on \S+)?: `,                                      // Go
+		`unable to resolve host address ['"‘’“]` + host,                            // wget
+		`bad address '` + host + `'`,                                               // busybox
+		`UnknownHostException: ` + host,                                            // Java
+		`Connection(?:Pool)?\(host='` + host + `', port=\d+\)`,                     // requests, pip
+		`error sending request for url \(https?://` + host,                         // uv and other programs of reqwest
+		`https?://` + host + `\S* error \((?:EAI_AGAIN|ENOTFOUND)\)`,               // pnpm
+		`(?i)could not reach host ` + host,                                         // bundler
+		`Failed to connect to ` + host + ` port \d+`,                               // curl
+		`connect (?:ENETUNREACH|EHOSTUNREACH) ` + host,                             // Node.js
+		`dial (?:tcp|udp)[46]? ` + host + `:\d+: connect: network is unreachable`,  // Go
+		`(?m)^(?:ping|ssh|nc|telnet): (?:connect to host )?` + host + `[: ].*(?:[Nn]ame|[Uu]nreachable)`,
+	} {
+		all = append(all, regexp.MustCompile(text))
+	}
+	return all
+})
 
 // noNetwork are messages without a host.
-var noNetwork = regexp.MustCompile(`(?i)temporary failure in name resolution|name or service not known|no address associated with hostname|` +
-	`failed to lookup address information|nodename nor servname|name does not resolve|\bEAI_AGAIN\b|\bENETUNREACH\b|network is unreachable`)
+var noNetwork = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)temporary failure in name resolution|name or service not known|no address associated with hostname|` +
+		`failed to lookup address information|nodename nor servname|name does not resolve|\bEAI_AGAIN\b|\bENETUNREACH\b|network is unreachable`)
+})
 
 // Explain returns the notice for the output of a failed program, "" if it shows no sign of a missing
 // network.
@@ -175,13 +182,13 @@ func explain(output []byte, session string) string {
 }
 
 // ofPip is the message of pip's versions that name no host.
-var ofPip = regexp.MustCompile(`name resolution'\)': /simple/`)
+var ofPip = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`name resolution'\)': /simple/`) })
 
 // Unreached reports whether the last output of a program shows that it failed to reach another host,
 // and which, "" if that is unknown.
 func Unreached(output []byte) (name string, failed bool) {
 	last := -1
-	for _, re := range unreached {
+	for _, re := range unreached() {
 		for _, at := range re.FindAllSubmatchIndex(output, -1) {
 			found := string(output[at[2]:at[3]])
 			if at[0] > last && !isOwn(found) {
@@ -189,8 +196,8 @@ func Unreached(output []byte) (name string, failed bool) {
 			}
 		}
 	}
-	failed = last >= 0 || noNetwork.Match(output)
-	if failed && name == "" && ofPip.Match(output) {
+	failed = last >= 0 || noNetwork().Match(output)
+	if failed && name == "" && ofPip().Match(output) {
 		name = "pypi.org"
 	}
 	return name, failed

@@ -12,6 +12,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/jsonfile"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // Book has the other machines that a person has named. It is stored in a file of that person.
@@ -50,7 +51,7 @@ func (r *Remote) Key() (string, error) {
 	return "", tool.Errorf(tool.Invalid, "the file %s has no API key; put the key there, alone in a line", r.KeyFile).Because(err)
 }
 
-var remoteName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var remoteName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`) })
 
 // This is the name of this machine where a remote can be named.
 const This = "this"
@@ -88,7 +89,7 @@ func (b *Book) Write(path string) error {
 
 // Add adds a remote.
 func (b *Book) Add(name string, r Remote) error {
-	if !remoteName.MatchString(name) || name == This {
+	if !remoteName().MatchString(name) || name == This {
 		return tool.Errorf(tool.Invalid, "name %q must be 1 to 63 lower-case letters, digits and hyphens, not begin with a hyphen, and not be %q, which is this machine", name, This).In("name")
 	}
 	if err := Check(r.Address); err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // Kube is the address of a namespace of a Kubernetes cluster, in which each session has its own
@@ -27,8 +28,8 @@ const (
 // Names of contexts, such as those of EKS, may have slashes and colons. They are shown in commands
 // for a shell.
 var (
-	kubeContext   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/@+-]*$`)
-	kubeNamespace = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	kubeContext   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/@+-]*$`) })
+	kubeNamespace = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 )
 
 // IsKube reports whether an address is that of a Kubernetes cluster.
@@ -49,9 +50,9 @@ func ParseKube(address string) (*Kube, error) {
 	switch {
 	case strings.HasPrefix(rest, "//"):
 		return nil, tool.Errorf(tool.Invalid, "the address %q must have no // behind kube:; write %s", address, kubeForm).In("address")
-	case !kubeContext.MatchString(k.Context) || len(k.Context) > maxContext:
+	case !kubeContext().MatchString(k.Context) || len(k.Context) > maxContext:
 		return nil, tool.Errorf(tool.Invalid, "the context of the address must be one of the kubeconfig, of 1 to %d letters, digits and _ . : / @ + -; write %s", maxContext, kubeForm).In("address")
-	case !kubeNamespace.MatchString(k.Namespace):
+	case !kubeNamespace().MatchString(k.Namespace):
 		return nil, tool.Errorf(tool.Invalid, "the namespace of the address must be 1 to 63 lower-case letters, digits and hyphens, and neither begin nor end with a hyphen; write %s", kubeForm).In("address")
 	}
 	return k, nil

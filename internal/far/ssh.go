@@ -28,9 +28,9 @@ type SSH struct {
 // Parts of an address become arguments of ssh; the program's path goes to a shell of the other
 // machine.
 var (
-	sshUser = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*$`)
-	sshHost = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]*$`)
-	sshPath = regexp.MustCompile(`^/[A-Za-z0-9_./+-]+$`)
+	sshUser = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*$`) })
+	sshHost = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]*$`) })
+	sshPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^/[A-Za-z0-9_./+-]+$`) })
 )
 
 // Parse parses an address: ssh://[USER@]HOST[:PORT][/PATH], where PATH is the path of wisbox there,
@@ -55,9 +55,9 @@ func parseSSH(u *url.URL) (*SSH, error) {
 	switch {
 	case password:
 		return nil, tool.Errorf(tool.Invalid, "the address has a password; leave it out: ssh asks for it, or takes a key").In("address")
-	case !sshHost.MatchString(s.host), s.user != "" && !sshUser.MatchString(s.user):
+	case !sshHost().MatchString(s.host), s.user != "" && !sshUser().MatchString(s.user):
 		return nil, tool.Errorf(tool.Invalid, "the user and the host of the address must be letters, digits and . _ -, as in ssh://me@box.example.com").In("address")
-	case u.Path != "" && !sshPath.MatchString(u.Path):
+	case u.Path != "" && !sshPath().MatchString(u.Path):
 		return nil, tool.Errorf(tool.Invalid, "the path of the address must be that of wisbox on the other machine, of letters, digits and . _ + - /, as in ssh://box/usr/local/bin/wisbox").In("address")
 	case u.RawQuery != "" || u.Fragment != "" || u.Opaque != "":
 		return nil, tool.Errorf(tool.Invalid, "the address has more than a host and a path; write ssh://[USER@]HOST[:PORT][/PATH-OF-WISBOX]").In("address")

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -98,15 +99,15 @@ const idLetters = "abcdefghijklmnopqrstuvwxyz0123456789"
 // idLen gives an ID 103 random bits: an ID can't be guessed.
 const idLen = 20
 
-var idForm = regexp.MustCompile(`^[a-z0-9]{20}$`)
+var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{20}$`) })
 
 // IsID reports whether s has the form of a sandbox ID.
-func IsID(s string) bool { return idForm.MatchString(s) }
+func IsID(s string) bool { return idForm().MatchString(s) }
 
-var idIn = regexp.MustCompile(`\b[a-z0-9]{20}\b`)
+var idIn = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b[a-z0-9]{20}\b`) })
 
 // Quiet returns the text of an error for a log, without sandbox IDs.
-func Quiet(err error) string { return idIn.ReplaceAllString(err.Error(), "SANDBOX") }
+func Quiet(err error) string { return idIn().ReplaceAllString(err.Error(), "SANDBOX") }
 
 // newID returns a random ID, which is valid as a label of a host name.
 func newID() string {

@@ -9,16 +9,17 @@ import (
 
 	"github.com/wisbox/wisbox/internal/jsonfile"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // DefaultTag is the tag of a built template's name without a tag.
 const DefaultTag = "default"
 
-var tagForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+var tagForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`) })
 
 // CheckTag checks a tag.
 func CheckTag(tag string) error {
-	if !tagForm.MatchString(tag) {
+	if !tagForm().MatchString(tag) {
 		return tool.Errorf(tool.Invalid, "a tag must be 1 to 128 letters, digits and . _ -, and begin with a letter, digit or _").In("tags")
 	}
 	return nil

@@ -83,17 +83,17 @@ const (
 )
 
 var (
-	idForm   = regexp.MustCompile(`^[a-z0-9]{20}$`)
-	nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
+	idForm   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{20}$`) })
+	nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`) })
 )
 
 // IsID reports whether a text has the form of a template's ID.
-func IsID(s string) bool { return idForm.MatchString(s) }
+func IsID(s string) bool { return idForm().MatchString(s) }
 
 // CheckName checks a name.
 func CheckName(name string) error {
 	switch {
-	case len(name) > maxName || !nameForm.MatchString(name):
+	case len(name) > maxName || !nameForm().MatchString(name):
 		return tool.Errorf(tool.Invalid, "name must be 1 to %d letters, digits and . _ / : -, and begin with a letter or digit", maxName).In("name")
 	case IsID(name):
 		return tool.Errorf(tool.Invalid, "name has the form of a template's ID; choose one that is not 20 lower-case letters and digits").In("name")

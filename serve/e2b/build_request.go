@@ -18,6 +18,7 @@ import (
 	"github.com/wisbox/wisbox/internal/builds"
 	"github.com/wisbox/wisbox/internal/templates"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 type buildBody struct {
@@ -107,7 +108,7 @@ func checkTags(tags []string) error {
 var (
 	errNoBuild = fail(http.StatusNotFound, "build not found; builds are kept for an hour")
 	errBegun   = fail(http.StatusConflict, "the build has already begun; request another one")
-	hashForm   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	hashForm   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 )
 
 // waiting finds the build of a call, which must not have begun.
@@ -130,7 +131,7 @@ func (s *Server) uploadLink(c call) (int, any, error) {
 		return 0, nil, err
 	}
 	hash := c.r.PathValue("hash")
-	if !hashForm.MatchString(hash) {
+	if !hashForm().MatchString(hash) {
 		return 0, nil, fail(http.StatusBadRequest, "the hash must be 64 lower-case hexadecimal digits")
 	}
 	_, err = os.Stat(filepath.Join(b.dir, hash))
@@ -179,7 +180,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) {
 
 // receive stores the files of a COPY. Uploads of a build are serialized.
 func (b *build) receive(r *http.Request, hash string) (err error) {
-	if !hashForm.MatchString(hash) {
+	if !hashForm().MatchString(hash) {
 		return fail(http.StatusBadRequest, "the hash must be 64 lower-case hexadecimal digits")
 	}
 	ctx, cancel := context.WithCancel(r.Context())

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/wisbox/wisbox/internal/builds"
+	"sync"
 )
 
 type startBody struct {
@@ -69,7 +70,9 @@ func (s *Server) startBuild(c call) (int, any, error) {
 const maxCommand = 32 << 10 // bytes of a start or ready command
 
 // ofE2B matches the base image that clients send by default.
-var ofE2B = regexp.MustCompile(`^(docker\.io/)?e2bdev/(base|code-interpreter)(:[A-Za-z0-9._-]*)?$`)
+var ofE2B = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(docker\.io/)?e2bdev/(base|code-interpreter)(:[A-Za-z0-9._-]*)?$`)
+})
 
 // baseOf sets the base of a build.
 func (s *Server) baseOf(b *Build, body *startBody) error {
@@ -87,7 +90,7 @@ func (s *Server) baseOf(b *Build, body *startBody) error {
 			return fail(http.StatusBadRequest, "fromTemplate is a snapshot of a sandbox, which has no image; use a template that was built")
 		}
 		b.Template, b.Recipe.Inherit = t.ID, true
-	case !ofE2B.MatchString(body.FromImage):
+	case !ofE2B().MatchString(body.FromImage):
 		b.Image = body.FromImage
 	}
 	return nil
@@ -101,7 +104,7 @@ func (b *build) steps(all []startBodyStep) ([]builds.Step, error) {
 		if one.Type != builds.Copy {
 			continue
 		}
-		if !hashForm.MatchString(one.Files) {
+		if !hashForm().MatchString(one.Files) {
 			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: filesHash must be 64 lower-case hexadecimal digits", i))
 		}
 		steps[i].Files = filepath.Join(b.dir, one.Files)

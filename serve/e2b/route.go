@@ -14,6 +14,7 @@ import (
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/serve/e2b/internal/signature"
 	"github.com/wisbox/wisbox/tool"
+	"sync"
 )
 
 // Headers with which clients name a port of a sandbox.
@@ -31,13 +32,13 @@ type target struct {
 }
 
 // portLabel matches the first label of a port's host name.
-var portLabel = regexp.MustCompile(`^([0-9]{1,5})-([a-z0-9]{20})$`)
+var portLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]{1,5})-([a-z0-9]{20})$`) })
 
 // targetOf returns the target of a request. The host name takes precedence, so that headers of a
 // page within a sandbox can't lead anywhere else.
 func targetOf(r *http.Request) (target, error) {
 	if label, below := firstLabel(r.Host); below {
-		if m := portLabel.FindStringSubmatch(label); m != nil {
+		if m := portLabel().FindStringSubmatch(label); m != nil {
 			return portOf(m[2], m[1])
 		}
 	}
