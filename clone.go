@@ -40,6 +40,9 @@ type CloneOptions struct {
 	Remount bool
 	// OnEvent is called with the clone's events; default: the Manager's.
 	OnEvent func(Event)
+	// OnLeft is called with what a clone on this machine doesn't have: FIFOs, sockets and devices, and
+	// files that it has without some attributes, such as access lists. Default nothing.
+	OnLeft func(skipped, unkept []string)
 
 	idle  time.Duration // of a clone that a client on another machine doesn't keep
 	names []string      // of the clones, instead of Name
@@ -129,11 +132,11 @@ func (h *here) fork(ctx context.Context, s *Session, n int, o CloneOptions) ([]*
 		}
 	}
 	return h.create(ctx, all, func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error {
-		return h.copyInto(ctx, s, dirs, all, o.Remount)
+		return h.copyInto(ctx, s, dirs, all, o)
 	})
 }
 
-func (h *here) copyInto(ctx context.Context, s *Session, dirs []*overlay.Dir, all []SessionOptions, remount bool) error {
+func (h *here) copyInto(ctx context.Context, s *Session, dirs []*overlay.Dir, all []SessionOptions, o CloneOptions) error {
 	op := copyOp{}
 	for _, dir := range dirs {
 		op.To = append(op.To, dir.ID())
@@ -142,12 +145,19 @@ func (h *here) copyInto(ctx context.Context, s *Session, dirs []*overlay.Dir, al
 	if err != nil {
 		return err
 	}
-	if c, ok := answer.(copied); ok { // the memory of a holder stays with it
+	c, err := answerAs[copied](answer)
+	if err != nil {
+		return err
+	}
+	if c.secrets != nil { // the memory of a holder stays with it
 		for i := range all {
 			all[i].Secrets = outer(c.secrets)
 		}
 	}
-	if !remount {
+	if o.OnLeft != nil {
+		o.OnLeft(c.Skipped, c.Unkept)
+	}
+	if !o.Remount {
 		return nil
 	}
 	return h.copyAllMounts(ctx, dirs, all)
@@ -161,18 +171,18 @@ func cloneName(name string, i, n int) string {
 }
 
 // copyTo copies one state of the session into sessions that are being created.
-func (l *local) copyTo(ctx context.Context, names []string) error {
+func (l *local) copyTo(ctx context.Context, names []string) (snapshot.Info, error) {
 	info, err := l.snapshots.Create(ctx, &snapshot.CreateOptions{Label: "cloned"})
 	if err != nil {
-		return err
+		return info, err
 	}
 	defer l.forget(ctx, info.ID) // the clones have their own
 	for _, name := range names {
 		if err := l.copyOne(ctx, info.ID, name); err != nil {
-			return err
+			return info, err
 		}
 	}
-	return nil
+	return info, nil
 }
 
 func (l *local) forget(ctx context.Context, id string) {
@@ -330,7 +340,7 @@ func (l *local) createTemplate(ctx context.Context, o templateOp) (t Template, e
 		return t, err
 	}
 	defer l.forget(ctx, info.ID) // the template has its own
-	t = Template{Name: o.Name, Owner: o.Owner, Session: l.dir.ID(), Image: opts.Image, Files: info.Files, Bytes: info.Bytes}
+	t = Template{Name: o.Name, Owner: o.Owner, Session: l.dir.ID(), Image: opts.Image, Files: info.Files, Bytes: info.Bytes, Skipped: info.Skipped, Unkept: info.Unkept}
 	if b := o.Built; b != nil {
 		t.Built, t.ID, t.Tags, t.ImageDisk = true, b.ID, b.Tags, b.Disk
 	}

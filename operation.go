@@ -470,15 +470,19 @@ type copyOp struct {
 	To []string `json:"to"` // the names of these sessions
 }
 
-// copied is the state that isn't in the session's directory.
+// copied is the answer: the state that isn't in the session's directory, and what the copies lack.
 type copied struct {
 	secrets map[string]box.Secret // must never leave the process
+
+	Skipped []string `json:"skipped,omitempty"`
+	Unkept  []string `json:"unkept,omitempty"`
 }
 
 func (o copyOp) event() Event { return Event{Tool: "clone"} }
 
 func (o copyOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
-	return copied{l.secrets.Copy()}, journal.Outcome{}, l.copyTo(ctx, o.To)
+	info, err := l.copyTo(ctx, o.To)
+	return copied{l.secrets.Copy(), info.Skipped, info.Unkept}, journal.Outcome{}, err
 }
 
 // secretsOp gives the session secrets.

@@ -37,7 +37,11 @@ func (a *apply) dir(w *dirWork, _ []byte) error {
 	if err != nil {
 		return err
 	}
-	subdirs, err := a.entries(fd, w.have, w.want)
+	if w.up != nil && w.have != nil && !a.removing && w.have.attrs() != w.want.attrs() {
+		err = a.stage.setUserAttributes(fd, w.want)
+	}
+	subdirs, failed := a.entries(fd, w.have, w.want)
+	err = errors.Join(err, failed)
 	if a.removing {
 		w.finished = true
 	}
@@ -70,7 +74,7 @@ func (a *apply) entries(fd int, have, want *entry) (subdirs []dirPair, err error
 			return a.remove(fd, x)
 		case a.removing && (x == nil || x.kind != folder || y.kind != folder):
 			return nil
-		case x == nil, needsPlacing(x, y):
+		case x == nil, needsPlacing(x, y), y.kind == file && a.stage.has(y):
 			if err := a.put(fd, x == nil, y); err != nil {
 				return err
 			}
@@ -81,7 +85,7 @@ func (a *apply) entries(fd int, have, want *entry) (subdirs []dirPair, err error
 		case y.kind != folder && (x.mtime != y.mtime || !sameMode(x, y)):
 			return a.attributes(fd, x, y)
 		}
-		if y.kind == folder && (!sameTree(x, y) || x.mode != y.mode || x.mtime != y.mtime) {
+		if y.kind == folder && (!sameTree(x, y) || !sameMode(x, y) || x.mtime != y.mtime) {
 			subdirs = append(subdirs, dirPair{x, y})
 		}
 		return nil

@@ -40,6 +40,11 @@ func (b *build) dir(w *dirWork, buf []byte) error {
 		return err
 	}
 	defer unix.Close(fd)
+	if w.want.attrs() != (Hash{}) {
+		if err := b.stage.setUserAttributes(fd, w.want); err != nil {
+			return err
+		}
+	}
 	var files, folders []*entry
 	for i := range w.want.dir.entries {
 		switch e := &w.want.dir.entries[i]; e.kind {
@@ -96,6 +101,9 @@ func (b *build) files(w *dirWork, files []*entry, dir int, buf []byte) error {
 }
 
 func (b *build) file(dir, twin int, e *entry, buf []byte) error {
+	if g := b.stage.groups[e]; g != nil {
+		return b.stage.join(b.pool.ctx, g, dir, e.name, e, buf)
+	}
 	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(dir, e.name, flags, e.mode&0o777)
 	if err != nil {

@@ -54,10 +54,10 @@ func sameContent(a, b *entry) bool {
 // sameTree reports whether everything below two directories is the same.
 func sameTree(a, b *entry) bool { return a.kind == folder && b.kind == folder && a.hash == b.hash }
 
-// sameMode compares modes. It leaves out links, which have none, and entries that are never
-// stored.
+// sameMode compares modes and attributes. It leaves out links, which have none, and entries that are
+// never stored.
 func sameMode(a, b *entry) bool {
-	return a.mode == b.mode || a.kind == symlink || a.kind == special
+	return a.mode == b.mode && a.attrs() == b.attrs() || a.kind == symlink || a.kind == special
 }
 
 // missing reports whether an entry is nothing that a snapshot could restore.

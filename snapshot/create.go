@@ -99,13 +99,13 @@ func (s *Store) free(ctx context.Context, c claim) error {
 func (s *Store) create(ctx context.Context, opts *CreateOptions) (*record, error) {
 	b := s.budgetOf(ctx, s.opts.Limits.Memory/2)
 	defer b.Close()
-	root, unstable, err := s.store(b, opts.Quiesce)
+	root, unstable, apart, err := s.store(b, opts.Quiesce)
 	if err != nil {
 		return nil, err
 	}
-	r := &record{Format: recordFormat, Root: root.hash.String(), Mode: root.mode, Mtime: root.mtime}
+	r := &record{Format: recordFormat, Root: root.hash.String(), Mode: root.mode, Mtime: root.mtime, Names: true}
 	r.ID, r.Label, r.Call, r.Auto, r.CreatedAt = newID(), opts.Label, opts.Call, opts.Auto, time.Now().UTC().Truncate(time.Millisecond)
-	r.count(root, unstable)
+	r.count(root, unstable, apart)
 	if r.NewBytes, err = s.objects.flush(); err != nil {
 		return nil, err
 	}
@@ -119,18 +119,20 @@ func (s *Store) create(ctx context.Context, opts *CreateOptions) (*record, error
 	return r, nil
 }
 
-// store adds all new content to the packs and returns the workspace's tree.
-func (s *Store) store(b *budget.Budget, quiesce bool) (*entry, names, error) {
+// store adds all new content to the packs and returns the workspace's tree. apart are as in joinNames.
+func (s *Store) store(b *budget.Budget, quiesce bool) (root *entry, unstable, apart names, err error) {
 	resume, _, err := s.quiesce(b.Context(), quiesce)
 	if err != nil {
-		return nil, names{}, err
+		return nil, unstable, apart, err
 	}
 	defer resume()
-	root, unstable, err := s.scan(b, s.objects.put, s.objects.has)
-	if err != nil {
-		return nil, names{}, err
+	if root, unstable, err = s.scan(b, s.objects.put, s.objects.has); err != nil {
+		return nil, unstable, apart, err
 	}
-	return root, unstable, finish(b, root, s.objects.put)
+	if apart, err = joinNames(b, root); err != nil {
+		return nil, unstable, apart, err
+	}
+	return root, unstable, apart, finish(b, root, s.objects.put)
 }
 
 func (s *Store) quiesce(ctx context.Context, wanted bool) (resume func(), still bool, err error) {
@@ -141,7 +143,7 @@ func (s *Store) quiesce(ctx context.Context, wanted bool) (resume func(), still 
 }
 
 // count sets the numbers of files and bytes in the tree.
-func (r *record) count(root *entry, unstable names) {
+func (r *record) count(root *entry, unstable, unkept names) {
 	var skipped names
 	walkTree(root.dir, nil, func(at *place, e *entry) {
 		if e.kind == file {
@@ -154,8 +156,11 @@ func (r *record) count(root *entry, unstable names) {
 		if e.kind == special {
 			skipped.add(at, e.name)
 		}
+		if e.more != nil && e.more.unkept {
+			unkept.add(at, e.name)
+		}
 	})
-	r.Unstable, r.Skipped = unstable.list, skipped.list
+	r.Unstable, r.Skipped, r.Unkept = unstable.list, skipped.list, unkept.list
 	slices.Sort(r.Unstable)
 }
 

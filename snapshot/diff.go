@@ -38,6 +38,7 @@ type Change struct {
 	OldMode   string `json:"old_mode,omitempty"`
 	Target    string `json:"target,omitempty" jsonschema:"of a link"`
 	OldTarget string `json:"old_target,omitempty"`
+	Attrs     bool   `json:"attributes_changed,omitempty" jsonschema:"of the extended attributes (user.*)"`
 	Diff      string `json:"diff,omitempty" jsonschema:"unified, of text up to 256 KiB"`
 }
 
@@ -151,7 +152,10 @@ func (c *Change) between(a, b *entry) {
 	if a.kind != b.kind {
 		c.OldKind = a.kind.String()
 	} else if !sameMode(a, b) {
-		c.Mode, c.OldMode = fmt.Sprintf("%04o", b.mode), fmt.Sprintf("%04o", a.mode)
+		c.Attrs = a.attrs() != b.attrs()
+		if a.mode != b.mode {
+			c.Mode, c.OldMode = fmt.Sprintf("%04o", b.mode), fmt.Sprintf("%04o", a.mode)
+		}
 	}
 }
 

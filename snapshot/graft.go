@@ -96,9 +96,9 @@ func (s *Store) graft(ctx context.Context, base, from string, paths []string) (*
 	if err := finish(b, top, s.objects.put); err != nil {
 		return nil, err
 	}
-	r := &record{Format: recordFormat, Root: top.hash.String(), Mode: top.mode, Mtime: top.mtime}
+	r := &record{Format: recordFormat, Root: top.hash.String(), Mode: top.mode, Mtime: top.mtime, Names: true}
 	r.ID, r.CreatedAt = newID(), time.Now().UTC().Truncate(time.Millisecond)
-	r.count(top, names{})
+	r.count(top, names{}, names{})
 	r.NewBytes, err = s.objects.flush()
 	return r, err
 }
@@ -125,7 +125,9 @@ func (e *entry) graft(source *entry, path string) {
 	name := names[len(names)-1]
 	switch old := at.child(name); {
 	case wanted != nil:
-		at.put(*wanted)
+		one := *wanted
+		one.more = one.more.plain()
+		at.put(one)
 	case old != nil && old.kind != folder:
 		at.dir.entries = slices.DeleteFunc(at.dir.entries, func(c entry) bool { return c.name == name })
 	}

@@ -142,7 +142,7 @@ func (a *importer) record(h *tar.Header, name string) error {
 	if err := r.plausible(); err != nil {
 		return errors.Join(errFormat, err)
 	}
-	r.Unstable, r.Skipped = nil, nil // thousands of records are kept until they are checked
+	r.Unstable, r.Skipped, r.Unkept = nil, nil, nil // thousands of records are kept until they are checked
 	a.found = append(a.found, r)
 	return replaceFile(a.store.records, name, raw, false)
 }
@@ -153,7 +153,7 @@ func (r *record) plausible() error {
 	if err != nil || time.Until(ulid.Time(id.Time())) > maxAhead {
 		return errors.Join(errFormat, err)
 	}
-	for _, list := range [][]string{r.Unstable, r.Skipped} {
+	for _, list := range [][]string{r.Unstable, r.Skipped, r.Unkept} {
 		if len(list) > maxNamed || slices.ContainsFunc(list, func(path string) bool { return len(path) > 2*maxShown || !printable(path) }) {
 			return errFormat
 		}

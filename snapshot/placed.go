@@ -34,6 +34,6 @@ func (p *placed) holds(e *entry) bool {
 	if !ok || f.size != e.size || f.mtime != e.mtime {
 		return false
 	}
-	e.hash, e.list, e.sure = f.hash, f.list, true
+	e.hash, e.list, e.sure, e.more = f.hash, f.list, true, f.more.plain()
 	return true
 }

@@ -34,7 +34,7 @@ func edit(t *rapid.T, top string) {
 	require.NoError(t, err)
 	defer root.Close()
 	path := somePath(t)
-	switch rapid.IntRange(0, 7).Draw(t, "edit") {
+	switch rapid.IntRange(0, 10).Draw(t, "edit") {
 	case 0:
 		_ = root.RemoveAll(path)
 	case 1:
@@ -44,8 +44,16 @@ func edit(t *rapid.T, top string) {
 		_ = root.Symlink(rapid.SampledFrom([]string{"a", "/nowhere/secret", "../..", "\xff"}).Draw(t, "target"), path)
 	case 3:
 		_ = root.Rename(path, somePath(t))
-	case 4:
+	case 4, 8:
 		_ = root.Link(path, somePath(t))
+	case 9:
+		if info, err := root.Lstat(path); err == nil && info.Mode()&os.ModeSymlink == 0 {
+			_ = unix.Lsetxattr(filepath.Join(top, path), rapid.SampledFrom([]string{"user.a", "user.b"}).Draw(t, "attribute"), []byte(rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "value")), 0)
+		}
+	case 10:
+		if info, err := root.Lstat(path); err == nil && info.Mode()&os.ModeSymlink == 0 {
+			_ = unix.Lremovexattr(filepath.Join(top, path), "user.a")
+		}
 	case 5:
 		_ = root.Chmod(path, modeOf.Draw(t, "mode"))
 	default:
@@ -180,7 +188,8 @@ func pathsOf(list []Change) map[string]bool {
 func TestDecodersRefuseWhatNobodyEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")
-		d, err := decodeDir(append([]byte{treeFormat}, b...))
+		format := rapid.SampledFrom([]byte{treeFormat, richFormat}).Draw(t, "format")
+		d, err := decodeDir(append([]byte{format}, b...))
 		if err == nil {
 			again, err := decodeDir(d.encode(nil))
 			require.NoError(t, err)
@@ -192,6 +201,8 @@ func TestDecodersRefuseWhatNobodyEncoded(t *testing.T) {
 
 func FuzzDecodeDir(f *testing.F) {
 	d := dir{entries: []entry{{name: "a", kind: file, mode: 0o644, size: 3}, {name: "b", kind: symlink, target: "a"}, {name: "c", kind: folder}}}
+	f.Add(d.encode(nil))
+	d.entries[0].more, d.entries[2].more = &more{first: "x/y"}, &more{attrs: Hash{1}}
 	f.Add(d.encode(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if d, err := decodeDir(b); err == nil {

@@ -44,7 +44,7 @@ func (s *scan) readOnce(dir int, e *entry, buf []byte) (same bool, err error) {
 		return true, nil
 	}
 	e.take(&before)
-	if err := s.readContent(fd, &before, e, buf); err != nil {
+	if err := errors.Join(s.readContent(fd, &before, e, buf), s.noteAttributes(fd, e)); err != nil {
 		return false, err
 	}
 	if err := unix.Fstat(fd, &after); err != nil {
@@ -53,8 +53,8 @@ func (s *scan) readOnce(dir int, e *entry, buf []byte) (same bool, err error) {
 	if stampOf(&before) != stampOf(&after) {
 		return false, nil
 	}
-	if e.sure = e.ctime < now; e.sure && e.size > 0 {
-		s.cache.add(content{stamp: e.stamp(), hash: e.hash, list: e.list})
+	if e.sure = e.ctime < now; e.sure && (e.size > 0 || e.more != nil) {
+		s.cache.add(content{stamp: e.stamp(), hash: e.hash, list: e.list, more: e.more})
 	}
 	return true, nil
 }
@@ -67,6 +67,7 @@ func (s *scan) lookAgain(at int, e *entry) {
 		return
 	}
 	e.take(&st)
+	e.more = nil
 	switch e.kind {
 	case symlink:
 		e.target, e.size = readlink(at, e.name), 0

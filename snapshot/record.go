@@ -26,10 +26,13 @@ type Info struct {
 	Files     int64     `json:"files"`     // regular files
 	Bytes     int64     `json:"bytes"`     // the sum of their sizes
 	NewBytes  int64     `json:"new_bytes"` // that the snapshot added to the store
-	// Unstable are files and directories that changed each time they were read;
-	// Skipped are FIFOs, sockets and devices. At most 1,000 each, made printable.
+	// Unstable are files and directories that changed each time they were read; Skipped are FIFOs,
+	// sockets and devices. Unkept are files and directories that are in the snapshot without some
+	// attributes, such as access lists, or without being one file with another name. At most 1,000 each, made
+	// printable.
 	Unstable []string `json:"unstable,omitempty"`
 	Skipped  []string `json:"skipped,omitempty"`
+	Unkept   []string `json:"unkept,omitempty"`
 }
 
 // passing reports whether the snapshot may be deleted when the store needs room.
@@ -42,6 +45,9 @@ type record struct {
 	Root  string `json:"root"`  // hash of the top directory
 	Mode  uint32 `json:"mode"`  // of the top directory
 	Mtime int64  `json:"mtime"` // of the top directory
+	// Names reports that the snapshot knows which files have several names; those of older versions
+	// don't.
+	Names bool `json:"names,omitempty"`
 }
 
 const (

@@ -126,6 +126,7 @@ func (s *Store) restore(ctx context.Context, w *restore, r *record) (Restored, e
 	if err != nil {
 		return Restored{}, restoreError(err, r.ID)
 	}
+	w.groups, w.parts = groupsOf(want), r.Names
 	w.store, w.want, w.placed, w.out, w.budget = s, want, newPlaced(), Restored{ID: r.ID}, b
 	w.large = r.Files >= largeTree
 	w.trash = newTrash(s.staging)
@@ -159,9 +160,12 @@ type restore struct {
 	store  *Store
 	budget *budget.Budget
 	want   *entry
-	twin   *twin // may be nil
-	still  bool  // nothing else writes: one round is exact
-	large  bool  // a scan costs more than the wait until a program's time is counted
+	groups map[*entry]*group // of want: files with several names
+	parts  bool              // want says which files have several names
+	linked []linked          // found by the last plan
+	twin   *twin             // may be nil
+	still  bool              // nothing else writes: one round is exact
+	large  bool              // a scan costs more than the wait until a program's time is counted
 	placed *placed
 	trash  *trash
 	seen   *entry // the workspace at the last scan
@@ -240,7 +244,7 @@ func (r *restore) look() (*entry, error) {
 	}
 	w := &scan{
 		top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: func(Hash) bool { return true }, put: justHash,
-		budget: r.budget, limits: s.opts.Limits, lenient: true, want: r.want, placed: r.placed, old: r.seen,
+		budget: r.budget, limits: s.opts.Limits, lenient: true, want: r.want, groups: r.groups, placed: r.placed, old: r.seen,
 	}
 	have, err := w.run()
 	r.forget()
@@ -256,7 +260,7 @@ func (r *restore) forget() {
 
 // renew begins a new budget, since a restore that has begun runs to its end.
 func (r *restore) renew(ctx context.Context) {
-	r.budget, r.held = r.store.budget(ctx), 0
+	r.budget, r.held, r.linked = r.store.budget(ctx), 0, nil
 }
 
 // round restores the entries that differ, and reports whether there were none.
@@ -432,8 +436,13 @@ func (p *plan) empty() bool { return !p.differs }
 
 func (r *restore) plan(have *entry) (*plan, error) {
 	p := &plan{differs: have.mode != r.want.mode || have.mtime != r.want.mtime}
-	_, err := r.compare(p, newPlace(int(r.store.top.Fd())), have.dir, r.want.dir)
-	return p, err
+	r.budget.Release(len(r.linked) * linkedMemory)
+	r.linked = nil
+	if _, err := r.compare(p, newPlace(int(r.store.top.Fd())), have.dir, r.want.dir); err != nil {
+		return p, err
+	}
+	r.planNames(p)
+	return p, nil
 }
 
 // compare plans the changes below a directory and reports whether there are none. A missing
@@ -449,6 +458,13 @@ func (r *restore) compare(p *plan, at *place, have, want *dir) (same bool, err e
 	err = visit(have, want, func(a, b *entry) error {
 		if r.differs(p, at, a, b) {
 			same = false
+		}
+		if b != nil && b.kind == file && (r.groups[b] != nil || a != nil && a.kind == file && a.links > 1) {
+			same = false // its names decide
+			if err := r.budget.Hold(linkedMemory); err != nil {
+				return tooLarge(err, "workspace")
+			}
+			r.linked = append(r.linked, linked{at, a, b})
 		}
 		switch {
 		case b == nil:
@@ -517,7 +533,7 @@ func (r *restore) differs(p *plan, at *place, a, b *entry) bool {
 // needsStaging reports whether a change needs a new file. Otherwise the mode and time of the
 // existing file can be set, which would also change other names of the same file.
 func needsStaging(a, b *entry) bool {
-	return a == nil || !sameContent(a, b) || a.links > 1 && (a.mode != b.mode || a.mtime != b.mtime)
+	return a == nil || !sameContent(a, b) || a.attrs() != b.attrs() || a.links > 1 && (a.mode != b.mode || a.mtime != b.mtime)
 }
 
 func (r *restore) note(p *plan, at *place, e *entry, count *int64) {

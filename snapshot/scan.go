@@ -33,9 +33,10 @@ type scan struct {
 	// lenient treats an unreadable entry as one that differs from everything, which is enough
 	// to replace or report it.
 	lenient bool
-	placed  *placed // what this restore has written; may be nil
-	want    *entry  // the tree to compare with, or nil
-	old     *entry  // the tree of an earlier scan, or nil
+	placed  *placed           // what this restore has written; may be nil
+	want    *entry            // the tree to compare with, or nil
+	groups  map[*entry]*group // of want
+	old     *entry            // the tree of an earlier scan, or nil
 
 	pool    *pool
 	entries atomic.Int64
@@ -45,6 +46,14 @@ type scan struct {
 
 	mu       sync.Mutex
 	unstable names // directories that kept changing
+	firsts   map[uint64]*entry
+	others   []otherName
+}
+
+// otherName is a name of a file that is read under its first name.
+type otherName struct {
+	at       *place
+	e, first *entry
 }
 
 // run returns the top's entry with the tree below it.
@@ -58,7 +67,14 @@ func (s *scan) run() (root *entry, err error) {
 	root = &entry{}
 	root.take(&st)
 	s.pushDir(newPlace(s.top), root, s.want, s.old)
-	if err := s.pool.run(); err != nil {
+	err = s.pool.run()
+	if err == nil {
+		err = s.joinOthers()
+	}
+	for _, o := range s.others {
+		o.at.release()
+	}
+	if err != nil {
 		return nil, tooLarge(err, "workspace")
 	}
 	if root.dir == nil {
@@ -76,7 +92,7 @@ func (s *scan) scanDir(at *place, e, want, old *entry) error {
 	if at.depth > maxDepth {
 		return tool.Errorf(tool.Limit, "the workspace has directories nested deeper than %d levels; remove them, then retry", maxDepth)
 	}
-	d, err := s.list(at, inside(old))
+	d, err := s.list(at, e, inside(old))
 	if vanished(err) {
 		e.kind = gone
 		return nil
@@ -117,13 +133,13 @@ func vanished(err error) bool {
 }
 
 // list lists a directory again until it doesn't change during the listing.
-func (s *scan) list(at *place, old *dir) (*dir, error) {
+func (s *scan) list(at *place, e *entry, old *dir) (*dir, error) {
 	fd, err := s.modes.openDir(at)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	if err := s.hold(dirMemory); err != nil {
+	if err := errors.Join(s.hold(dirMemory), s.noteAttributes(fd, e)); err != nil {
 		return nil, err
 	}
 	for range tries {
@@ -245,6 +261,7 @@ func (s *scan) lookAtEach(fd int, d *dir, names []string, old *dir) error {
 		return err
 	}
 	d.entries = make([]entry, 0, len(names))
+	var path []byte
 	for _, name := range names {
 		if err := s.pool.ctx.Err(); err != nil {
 			return err
@@ -263,7 +280,12 @@ func (s *scan) lookAtEach(fd int, d *dir, names []string, old *dir) error {
 			known = known[1:]
 		}
 		if len(known) > 0 && known[0].sure && known[0].name == name && known[0].stamp() == e.stamp() {
-			e.hash, e.list, e.sure = known[0].hash, known[0].list, true
+			e.hash, e.list, e.sure, e.more = known[0].hash, known[0].list, true, known[0].more.plain()
+		}
+		if e.kind == file && e.size == 0 {
+			var has bool
+			has, path = sys.HasAttributes(fd, name, path)
+			e.sure = e.sure || !has // then there is nothing to read
 		}
 		if e.kind == symlink {
 			e.target = readlink(fd, e.name)
@@ -304,6 +326,9 @@ func (s *scan) handOut(at *place, d *dir, want, old *entry) {
 		}
 		if e.kind == file && !s.differs(e, w) && !s.cached(e) {
 			d.same = false
+			if s.isOther(at, e) {
+				return nil
+			}
 			if batch = append(batch, e); len(batch) == fileBatch {
 				s.pushFiles(at, batch)
 				batch = nil
@@ -313,7 +338,7 @@ func (s *scan) handOut(at *place, d *dir, want, old *entry) {
 		if e.kind == symlink && e.target == "" {
 			e.kind = gone
 		}
-		d.same = d.same && w != nil && sameContent(e, w) && sameMode(e, w) && e.mtime == w.mtime
+		d.same = d.same && w != nil && sameContent(e, w) && sameMode(e, w) && e.mtime == w.mtime && (e.kind != file || e.links < 2 && s.groups[w] == nil)
 		switch {
 		case e.kind == folder && want != nil && (w == nil || w.kind != folder):
 			e.dir = &dir{} // it will be removed, whatever is in it
@@ -334,23 +359,53 @@ func (s *scan) differs(e, w *entry) bool {
 }
 
 func (s *scan) cached(e *entry) bool {
-	if e.size == 0 || e.sure {
-		return true
-	}
-	if s.placed.holds(e) {
+	if e.sure || s.placed.holds(e) {
 		return true
 	}
 	found, at, ok := s.cache.find(e.stamp())
-	if !ok || !s.known(found.hash) {
+	if !ok || e.size > 0 && !s.known(found.hash) || found.more != nil && found.more.attrs != (Hash{}) && !s.known(found.more.attrs) {
 		return false
 	}
-	e.hash, e.list, e.sure, e.cached = found.hash, found.list, true, at
+	e.hash, e.list, e.sure, e.cached, e.more = found.hash, found.list, true, at, found.more
 	return true
 }
 
 func (s *scan) pushFiles(at *place, files []*entry) {
 	at.hold()
 	s.pool.push(job{do: func(buf []byte) error { return s.readFiles(at, files, buf) }, drop: at.release})
+}
+
+// isOther reports whether a file is read under another name already, so that its content is read once.
+func (s *scan) isOther(at *place, e *entry) bool {
+	if e.links < 2 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.firsts[e.ino]
+	if first == nil {
+		if s.firsts == nil {
+			s.firsts = map[uint64]*entry{}
+		}
+		s.firsts[e.ino] = e
+		return false
+	}
+	s.others = append(s.others, otherName{at.hold(), e, first})
+	return true
+}
+
+// joinOthers gives the other names of files the content that was read under the first one. It reads
+// those again whose file is another one by now.
+func (s *scan) joinOthers() error {
+	s.pool = newPool(s.budget.Context())
+	for _, o := range s.others {
+		if f := o.first; f.kind == file && !f.unstable && f.ino == o.e.ino && (f.sure || f.hash != (Hash{}) || f.size == 0) {
+			o.e.hash, o.e.list, o.e.size, o.e.mtime, o.e.ctime, o.e.mode, o.e.sure, o.e.more = f.hash, f.list, f.size, f.mtime, f.ctime, f.mode, f.sure, f.more
+			continue
+		}
+		s.pushFiles(o.at, []*entry{o.e})
+	}
+	return s.pool.run()
 }
 
 func (s *scan) readFiles(at *place, files []*entry, buf []byte) error {

@@ -8,10 +8,10 @@
 // kernel's times of the file change. (A program that writes through a memory map can delay that for
 // some seconds, as for every tool that compares times.)
 //
-// A snapshot has the content of regular files, mode bits, modification times, empty directories and
-// the text of links. Hard links are restored as separate files. It doesn't have owners, since all
-// files have the same, extended attributes, FIFOs, sockets and devices; the last three are
-// reported as skipped.
+// A snapshot has the content of regular files, mode bits, modification times, extended attributes of
+// the user's namespace (user.*), names of one file (hard links), empty directories and the text of
+// links. It doesn't have owners, since all files have the same, other attributes such as access
+// lists, FIFOs, sockets and devices; files with the former and the last three are reported.
 //
 // The package is not for backups, since a store is on the same disk as the workspace. It runs no
 // program, doesn't read .gitignore and knows nothing of sessions.
@@ -260,6 +260,9 @@ func (s *Store) look(b *budget.Budget) (*entry, error) {
 		budget: b, limits: s.opts.Limits, lenient: true,
 	}
 	root, err := w.run()
+	if err == nil {
+		_, err = joinNames(b, root)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -94,15 +95,47 @@ func (b *bench) restore(id string) Restored {
 }
 
 // tree returns the content of a workspace without using the code under test: a line for each entry with its kind, mode,
-// time and content.
+// time, content, attributes and other names.
 func tree(t testing.TB, top string) map[string]string {
 	t.Helper()
-	out := map[string]string{}
-	treeBelow(t, top, ".", out)
+	out, names := map[string]string{}, map[uint64][]string{}
+	treeBelow(t, top, ".", out, names)
+	for _, all := range names {
+		slices.Sort(all)
+		for _, name := range all {
+			if len(all) > 1 {
+				out[name] += fmt.Sprintf(" names %q", all)
+			}
+		}
+	}
 	return out
 }
 
-func treeBelow(t testing.TB, path, rel string, out map[string]string) {
+// attributesOf returns the attributes of a file, "" if there are none.
+func attributesOf(t testing.TB, path string) (out string) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	buf := make([]byte, 1000)
+	n, err := unix.Flistxattr(int(f.Fd()), buf)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return ""
+	}
+	require.NoError(t, err)
+	names := strings.Split(string(buf[:n]), "\x00")
+	slices.Sort(names)
+	for _, name := range names {
+		if name != "" {
+			n, err := unix.Fgetxattr(int(f.Fd()), name, buf)
+			require.NoError(t, err)
+			out += fmt.Sprintf(" %s=%q", name, buf[:n])
+		}
+	}
+	return out
+}
+
+func treeBelow(t testing.TB, path, rel string, out map[string]string, names map[uint64][]string) {
 	t.Helper()
 	var st unix.Stat_t
 	require.NoError(t, unix.Lstat(path, &st))
@@ -121,12 +154,16 @@ func treeBelow(t testing.TB, path, rel string, out map[string]string) {
 	case unix.S_IFREG:
 		content, err := os.ReadFile(path)
 		require.NoError(t, err)
-		what += hashOf(content).String()
+		what += hashOf(content).String() + attributesOf(t, path)
+		names[st.Ino] = append(names[st.Ino], rel)
 	case unix.S_IFDIR:
 		entries, err := os.ReadDir(path)
 		require.NoError(t, err)
 		for _, e := range entries {
-			treeBelow(t, filepath.Join(path, e.Name()), filepath.Join(rel, e.Name()), out)
+			treeBelow(t, filepath.Join(path, e.Name()), filepath.Join(rel, e.Name()), out, names)
+		}
+		if rel != "." { // the workspace's own aren't kept
+			what += attributesOf(t, path)
 		}
 	}
 	out[rel] = what

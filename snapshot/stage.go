@@ -24,12 +24,15 @@ type stage struct {
 	trash  *trash
 	dir    int
 
+	groups map[*entry]*group // wanted files with several names
+
 	mu    sync.Mutex
 	names map[*entry]string // of the files and directories that are ready
+	leads []string          // names of files of groups
 }
 
 func newStage(s *Store, r *restore) *stage {
-	return &stage{store: s, budget: r.budget, twin: r.twin, done: r.placed, trash: r.trash, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
+	return &stage{store: s, budget: r.budget, twin: r.twin, done: r.placed, trash: r.trash, groups: r.groups, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
 }
 
 // fill stages everything in the plan.
@@ -54,9 +57,16 @@ func (st *stage) fill(plan *plan) error {
 func (st *stage) size(plan *plan) error {
 	most := st.store.opts.Limits.Bytes
 	left := most
+	counted := map[*group]bool{}
 	spend := func(at *place, e *entry) error {
 		if e.kind != file {
 			return nil
+		}
+		if g := st.groups[e]; g != nil { // one file, or none if one of the workspace stays
+			if counted[g] || g.from != nil {
+				return nil
+			}
+			counted[g] = true
 		}
 		pieces, free, err := st.store.objects.pieces(st.budget, e)
 		if err != nil {
@@ -93,6 +103,14 @@ func (st *stage) size(plan *plan) error {
 }
 
 func (st *stage) file(ctx context.Context, w wanted, buf []byte) error {
+	if g := st.groups[w.entry]; g != nil {
+		name := st.store.staging.Name()
+		if err := st.join(ctx, g, st.dir, name, w.entry, buf); err != nil {
+			return err
+		}
+		st.ready(w.entry, name)
+		return nil
+	}
 	fd, err := st.unnamed(w.at, w.entry.mode)
 	if err != nil {
 		return st.named(ctx, w, buf)
@@ -154,6 +172,11 @@ func (st *stage) make(ctx context.Context, fd, twin int, e *entry, buf []byte) e
 	// The owner first: changing it clears mode bits.
 	if o := st.store.opts.Owner; o != nil && (is.Uid != uint32(o.UID) || is.Gid != uint32(o.GID)) {
 		if err := unix.Fchown(fd, o.UID, o.GID); err != nil {
+			return err
+		}
+	}
+	if e.attrs() != (Hash{}) {
+		if err := errors.Join(unix.Fchmod(fd, 0o600), st.setUserAttributes(fd, e), unix.Fstat(fd, &is)); err != nil {
 			return err
 		}
 	}
@@ -276,6 +299,14 @@ func (st *stage) link(dir int, name string, e *entry) error {
 	return errors.Join(st.own(dir, name), unix.UtimesNanoAt(dir, name, times(e), unix.AT_SYMLINK_NOFOLLOW))
 }
 
+// has reports whether an entry is staged.
+func (st *stage) has(e *entry) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	_, ok := st.names[e]
+	return ok
+}
+
 // take returns the name of the staged form of e. It creates entries that need no check now.
 func (st *stage) take(e *entry) (string, error) {
 	if e.kind == symlink {
@@ -298,6 +329,9 @@ func (st *stage) discard() {
 	for _, name := range st.names {
 		st.trash.drop(name)
 	}
-	st.names = nil
+	for _, name := range st.leads {
+		st.trash.drop(name)
+	}
+	st.names, st.leads = nil, nil
 	st.trash.empty()
 }

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
@@ -35,6 +34,7 @@ type content struct {
 	stamp
 	hash Hash
 	list bool
+	more *more // of the file, not of one of its names; may be nil
 }
 
 // statCache remembers the content of files that were read, so that they are not read again. It is
@@ -80,8 +80,8 @@ func (c *statCache) keep(root *entry) {
 		switch {
 		case e.cached > 0:
 			live[e.cached-1] = true
-		case e.sure && e.size > 0:
-			fresh = append(fresh, content{stamp: e.stamp(), hash: e.hash, list: e.list})
+		case e.sure && (e.size > 0 || e.more != nil):
+			fresh = append(fresh, content{stamp: e.stamp(), hash: e.hash, list: e.list, more: e.more.plain()})
 		}
 	})
 	known := c.known[:0:0]
@@ -141,8 +141,8 @@ func coarseNow() int64 {
 
 const (
 	cacheName   = "statcache"
-	cacheMagic  = "wbxstat1"
-	cacheRecord = 8 + 8 + 8 + 8 + 32 + 1
+	cacheMagic  = "wbxstat2"
+	cacheRecord = 8 + 8 + 8 + 8 + 32 + 1 // and the hash of attributes, if there are some
 )
 
 func loadCache(root *os.Root) *statCache {
@@ -152,14 +152,16 @@ func loadCache(root *os.Root) *statCache {
 		return c
 	}
 	body, sum := b[len(cacheMagic):len(b)-8], blake3.Sum256(b[:len(b)-8])
-	if string(b[len(b)-8:]) != string(sum[:8]) || len(body)%cacheRecord != 0 {
+	if string(b[len(b)-8:]) != string(sum[:8]) {
 		return c
 	}
 	known := make([]content, 0, len(body)/cacheRecord)
-	for ; len(body) > 0; body = body[cacheRecord:] {
-		le := binary.LittleEndian
-		s := stamp{le.Uint64(body), int64(le.Uint64(body[8:])), int64(le.Uint64(body[16:])), int64(le.Uint64(body[24:]))}
-		known = append(known, content{stamp: s, hash: Hash(body[32:64]), list: body[64] == 1})
+	for len(body) > 0 {
+		one, rest, ok := takeContent(body)
+		if !ok {
+			return c
+		}
+		known, body = append(known, one), rest
 	}
 	if !slices.IsSortedFunc(known, byInode) {
 		return c
@@ -175,15 +177,7 @@ func (c *statCache) save(root *os.Root) error {
 	}
 	b := append(make([]byte, 0, 16+len(c.known)*cacheRecord), cacheMagic...)
 	for i := range c.known {
-		k := &c.known[i]
-		for _, v := range []uint64{k.ino, uint64(k.size), uint64(k.mtime), uint64(k.ctime)} {
-			b = binary.LittleEndian.AppendUint64(b, v)
-		}
-		list := byte(0)
-		if k.list {
-			list = 1
-		}
-		b = append(append(b, k.hash[:]...), list)
+		b = appendContent(b, &c.known[i])
 	}
 	sum := blake3.Sum256(b)
 	err := replaceFile(root, cacheName, append(b, sum[:8]...), false)

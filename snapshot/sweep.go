@@ -200,6 +200,9 @@ func (m *marker) tree(h Hash) error {
 }
 
 func (m *marker) entry(e *entry) error {
+	if h := e.attrs(); h != (Hash{}) {
+		m.mark(h)
+	}
 	switch {
 	case e.kind == folder:
 		return m.tree(e.hash)

@@ -33,10 +33,11 @@ type Created struct {
 	NewBytes  int64    `json:"new_bytes" jsonschema:"bytes that the snapshot takes in addition to earlier ones"`
 	Unstable  []string `json:"unstable,omitempty" jsonschema:"paths that changed each time they were read"`
 	Skipped   []string `json:"skipped,omitempty" jsonschema:"FIFOs, sockets and devices, which no snapshot keeps"`
+	Unkept    []string `json:"unkept,omitempty" jsonschema:"files kept without some attributes, such as access lists"`
 }
 
 func created(i Info) Created {
-	return Created{i.ID, i.Label, i.Call, timeText(i.CreatedAt), i.Files, i.Bytes, i.NewBytes, i.Unstable, i.Skipped}
+	return Created{i.ID, i.Label, i.Call, timeText(i.CreatedAt), i.Files, i.Bytes, i.NewBytes, i.Unstable, i.Skipped, i.Unkept}
 }
 
 func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -50,6 +51,7 @@ func (c Created) Text() string {
 	}
 	paths(&b, "changed while it was read", c.Unstable)
 	paths(&b, "skipped, not a regular file", c.Skipped)
+	paths(&b, "kept without some attributes, such as access lists", c.Unkept)
 	return b.String()
 }
 
@@ -68,7 +70,7 @@ func paths(b *strings.Builder, what string, list []string) {
 func (s *Store) createTool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "snapshot_create", Title: "Keep the workspace",
-		Description: "Take a snapshot of the whole workspace: all files, modes, links and empty directories. It stores only the changes since the last one. snapshot_restore restores it.",
+		Description: "Take a snapshot of the whole workspace: all files, modes, links, attributes (user.*) and empty directories. It stores only the changes since the last one. snapshot_restore restores it.",
 	}, func(ctx context.Context, p createParams) (Created, error) {
 		info, err := s.Create(ctx, &CreateOptions{Label: p.Label, Quiesce: p.Quiesce})
 		return created(info), err
@@ -100,7 +102,7 @@ func (s *Store) listTool() tool.Tool {
 		infos, err := s.List(ctx)
 		l := Listing{Snapshots: []Created{}}
 		for _, i := range infos {
-			i.Unstable, i.Skipped = nil, nil
+			i.Unstable, i.Skipped, i.Unkept = nil, nil, nil
 			l.Snapshots = append(l.Snapshots, created(i))
 		}
 		return l, err

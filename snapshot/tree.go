@@ -3,6 +3,7 @@ package snapshot
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -41,6 +42,8 @@ type entry struct {
 	mtime  int64  // nanoseconds since 1970
 	size   int64  // of a file
 
+	more *more // what few entries have; may be nil
+
 	// Known only to a scan of the workspace; never stored.
 	ino    uint64
 	ctime  int64
@@ -54,9 +57,50 @@ type entry struct {
 	unstable bool
 }
 
+// more has what few entries have. It is shared and never changed.
+type more struct {
+	// attrs is the object with the extended attributes (user.*) of a file or directory, or zero.
+	attrs Hash
+	// first is the path of the first name of a file with several names, in the order of the tree. The
+	// first name itself has none.
+	first string
+	// unkept reports that the file has other attributes, which aren't stored. Known only to a scan.
+	unkept bool
+}
+
+func (e *entry) attrs() Hash {
+	if e.more == nil {
+		return Hash{}
+	}
+	return e.more.attrs
+}
+
+func (e *entry) first() string {
+	if e.more == nil {
+		return ""
+	}
+	return e.more.first
+}
+
+// plain returns what belongs to the file and not to one of its names; nil if there is nothing.
+func (m *more) plain() *more {
+	if m == nil || m.first == "" {
+		return m
+	}
+	if m.attrs == (Hash{}) && !m.unkept {
+		return nil
+	}
+	return &more{attrs: m.attrs, unkept: m.unkept}
+}
+
+func (e *entry) setFirst(path string) {
+	e.more = &more{attrs: e.attrs(), first: path, unkept: e.more != nil && e.more.unkept}
+}
+
 // Memory of an entry and of a directory, besides their texts, in bytes.
 const (
-	entryMemory = 120
+	entryMemory = 128
+	moreMemory  = 64
 	dirMemory   = 250 // including the queued work on it
 )
 
@@ -84,7 +128,7 @@ func (e *entry) child(name string) *entry {
 
 func (e *entry) take(st *unix.Stat_t) {
 	e.mode, e.mtime, e.size = uint32(st.Mode)&0o7777, st.Mtim.Nano(), st.Size
-	e.ino, e.ctime, e.links = st.Ino, st.Ctim.Nano(), uint32(min(st.Nlink, 2))
+	e.ino, e.ctime, e.links = st.Ino, st.Ctim.Nano(), uint32(min(st.Nlink, math.MaxUint32))
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		e.kind = file
@@ -100,7 +144,11 @@ func (e *entry) take(st *unix.Stat_t) {
 // encode appends the directory in the stored format, from which its hash is computed: equal trees
 // have equal hashes.
 func (d *dir) encode(b []byte) []byte {
+	rich := slices.ContainsFunc(d.entries, entry.rich)
 	b = append(b[:0], treeFormat)
+	if rich {
+		b[0] = richFormat
+	}
 	for i := range d.entries {
 		e := &d.entries[i]
 		b = append(b, byte(e.kind))
@@ -115,6 +163,36 @@ func (d *dir) encode(b []byte) []byte {
 		case symlink:
 			b = appendText(b, e.target)
 		}
+		if rich {
+			b = e.encodeMore(b)
+		}
+	}
+	return b
+}
+
+// rich reports whether an entry needs the format that has attributes and links.
+func (e entry) rich() bool { return e.attrs() != Hash{} || e.first() != "" }
+
+// Flags of an entry in the rich format.
+const (
+	hasAttrs = 1 << iota
+	hasFirst
+)
+
+func (e *entry) encodeMore(b []byte) []byte {
+	flags, attrs := byte(0), e.attrs()
+	if attrs != (Hash{}) {
+		flags |= hasAttrs
+	}
+	if e.first() != "" {
+		flags |= hasFirst
+	}
+	b = append(b, flags)
+	if flags&hasAttrs != 0 {
+		b = append(b, attrs[:]...)
+	}
+	if flags&hasFirst != 0 {
+		b = appendText(b, e.first())
 	}
 	return b
 }
@@ -122,9 +200,10 @@ func (d *dir) encode(b []byte) []byte {
 // encodedSize returns at least the number of bytes that encode writes.
 func (d *dir) encodedSize() int {
 	const most = 1 + 2*binary.MaxVarintLen64 + 2*binary.MaxVarintLen32 + 10 + 1 + len(Hash{})
+	const rich = 1 + len(Hash{}) + binary.MaxVarintLen32
 	n := 1
 	for i := range d.entries {
-		n += most + len(d.entries[i].name) + len(d.entries[i].target)
+		n += most + rich + len(d.entries[i].name) + len(d.entries[i].target) + len(d.entries[i].first())
 	}
 	return n
 }
@@ -141,7 +220,12 @@ func (e *entry) encodeFile(b []byte) []byte {
 	return append(append(b, list), e.hash[:]...)
 }
 
-const treeFormat = 1
+// The formats of a stored directory. One without attributes and further names has the first, so that it
+// has the same hash in every version.
+const (
+	treeFormat = 1
+	richFormat = 2
+)
 
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
@@ -152,7 +236,7 @@ var errFormat = errors.New("is not in the format of a snapshot")
 // decodeDir decodes a stored directory. It checks everything, since an archive isn't trusted.
 func decodeDir(b []byte) (*dir, error) {
 	r := &reader{b: b, all: string(b)}
-	if r.byte() != treeFormat {
+	if r.begin() != nil {
 		return nil, errFormat
 	}
 	n, err := countEntries(b)
@@ -174,7 +258,10 @@ func decodeDir(b []byte) (*dir, error) {
 // memory than they need.
 func countEntries(b []byte) (n int, err error) {
 	r := &reader{b: b}
-	for r.byte(); len(r.b) > 0 && !r.bad; n++ {
+	if err := r.begin(); err != nil {
+		return 0, err
+	}
+	for ; len(r.b) > 0 && !r.bad; n++ {
 		r.skipEntry()
 	}
 	if r.bad {
@@ -191,6 +278,18 @@ type reader struct {
 	b   []byte // what is left
 	all string // texts are parts of it: one piece of memory, not thousands
 	bad bool
+
+	rich bool // entries may have more
+}
+
+// begin reads the format.
+func (r *reader) begin() error {
+	format := r.byte()
+	r.rich = format == richFormat
+	if r.bad || format != treeFormat && format != richFormat {
+		return errFormat
+	}
+	return nil
 }
 
 func (r *reader) entry() (e entry) {
@@ -214,7 +313,29 @@ func (r *reader) entry() (e entry) {
 	default:
 		r.bad = true
 	}
+	if r.rich {
+		r.more(&e)
+	}
 	return e
+}
+
+// more reads what a directory in the rich format has of an entry.
+func (r *reader) more(e *entry) {
+	flags := r.byte()
+	var m more
+	if flags&hasAttrs != 0 {
+		m.attrs = r.hash()
+	}
+	if flags&hasFirst != 0 {
+		m.first = r.text()
+		r.bad = r.bad || e.kind != file || m.first == "" || len(m.first) > maxFirst
+	}
+	if flags&hasAttrs != 0 && e.kind != file && e.kind != folder || flags > hasAttrs|hasFirst {
+		r.bad = true
+	}
+	if flags != 0 {
+		e.more = &m
+	}
 }
 
 func (r *reader) skipEntry() {
@@ -230,6 +351,16 @@ func (r *reader) skipEntry() {
 	case folder:
 		r.next(uint64(len(Hash{})))
 	case symlink:
+		r.next(r.uvarint())
+	}
+	if !r.rich {
+		return
+	}
+	flags := r.byte()
+	if flags&hasAttrs != 0 {
+		r.next(uint64(len(Hash{})))
+	}
+	if flags&hasFirst != 0 {
 		r.next(r.uvarint())
 	}
 }

@@ -142,6 +142,10 @@ func (t *tally) add(o tally) {
 }
 
 func (v *verifier) entry(e *entry, at *place) (tally, error) {
+	if whole, err := v.attributes(e); err != nil || !whole {
+		v.note(&place{up: at, name: e.name})
+		return tally{}, err
+	}
 	switch e.kind {
 	case folder:
 		t, err := v.tree(e, at)
@@ -155,6 +159,28 @@ func (v *verifier) entry(e *entry, at *place) (tally, error) {
 		return tally{good: good, entries: 1, files: 1, bytes: e.size}, err
 	}
 	return tally{good: true, entries: 1}, v.budget.Step(1)
+}
+
+// attributes reports whether the attributes of an entry are sound.
+func (v *verifier) attributes(e *entry) (bool, error) {
+	h := e.attrs()
+	if h == (Hash{}) {
+		return true, nil
+	}
+	if t, known := v.known[h]; known {
+		return t.good, nil
+	}
+	b, free, err := v.objects.hold(v.budget, h)
+	if damaged := (*damage)(nil); errors.As(err, &damaged) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer free()
+	_, err = decodeAttributes(b)
+	t, err := v.say(h, tally{good: err == nil})
+	return t.good, err
 }
 
 func (v *verifier) file(e *entry) (good bool, err error) {

@@ -31,12 +31,31 @@ func (a *app) newSessionCloneCmd() *cobra.Command {
 
 func (a *app) runSessionClone(ctx context.Context, name string, opts wisbox.CloneOptions) error {
 	return a.withSession(ctx, name, func(s *wisbox.Session) error {
+		opts.OnLeft = a.sayNotKept
 		c, err := s.Clone(ctx, &opts)
 		if err != nil {
 			return asUsage(err)
 		}
 		return a.leave(ctx, c)
 	})
+}
+
+// sayNotKept reports on stderr what a snapshot doesn't have of a workspace.
+func (a *app) sayNotKept(skipped, unkept []string) {
+	const most = 10 // paths in a message
+	for _, l := range []struct {
+		what  string
+		paths []string
+	}{{"left out, as no regular files", skipped}, {"copied without some attributes, such as access lists", unkept}} {
+		if len(l.paths) == 0 {
+			continue
+		}
+		more := ""
+		if n := len(l.paths) - most; n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		fmt.Fprintf(a.err, "wisbox: %s: %s%s\n", l.what, printable(strings.Join(l.paths[:min(len(l.paths), most)], ", ")), more)
+	}
 }
 
 // leave prints a new session and leaves it for later commands.
@@ -87,7 +106,10 @@ func (a *app) runSessionSave(ctx context.Context, name, file string) error {
 		if file == "-" {
 			bar := a.newProgress(unknown)
 			defer bar.end()
-			_, err := s.Save(ctx, io.MultiWriter(a.out, bar))
+			info, err := s.Save(ctx, io.MultiWriter(a.out, bar))
+			if err == nil {
+				a.sayNotKept(info.Skipped, info.Unkept)
+			}
 			return err
 		}
 		info, err := a.saveTo(ctx, s, file)
@@ -121,6 +143,7 @@ func (a *app) saveTo(ctx context.Context, s *wisbox.Session, file string) (saved
 	if err := errors.Join(f.Close(), os.Rename(f.Name(), file)); err != nil {
 		return saved{}, fileError(file, err)
 	}
+	a.sayNotKept(info.Skipped, info.Unkept)
 	return saved{File: file, Files: info.Files, Bytes: info.Bytes}, nil
 }
 

@@ -48,6 +48,7 @@ func (a *app) runTemplateCreate(ctx context.Context, session, name string) error
 		if err != nil {
 			return asUsage(err)
 		}
+		a.sayNotKept(made.Skipped, made.Unkept)
 		return a.print(made, func(w io.Writer) { fmt.Fprintln(w, made.ID) })
 	})
 }

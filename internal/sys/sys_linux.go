@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -122,4 +124,16 @@ func OpenElsewhere(fd int) bool {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
 	}
 	return errors.Is(err, unix.EAGAIN)
+}
+
+// HasAttributes reports whether an entry of an open directory may have extended attributes. It follows no
+// link at the end. buf is memory for it, so that many calls need none; it returns it for the next one.
+func HasAttributes(dir int, name string, buf []byte) (bool, []byte) {
+	buf = append(buf[:0], "/proc/self/fd/"...)
+	buf = strconv.AppendInt(buf, int64(dir), 10)
+	buf = append(append(buf, '/'), name...)
+	buf = append(buf, 0)
+	n, _, errno := unix.Syscall(unix.SYS_LLISTXATTR, uintptr(unsafe.Pointer(&buf[0])), 0, 0)
+	runtime.KeepAlive(buf)
+	return errno == 0 && n > 0 || errno != 0 && errno != unix.EOPNOTSUPP, buf
 }

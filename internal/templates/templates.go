@@ -45,6 +45,10 @@ type Template struct {
 	Files   int64     `json:"files"`
 	Bytes   int64     `json:"bytes"`      // of the files
 	Disk    int64     `json:"disk_bytes"` // its maximum use of the disk: packs may be shared
+	// Skipped are the first FIFOs, sockets and devices, which a template doesn't have; Unkept are
+	// files that it has without some attributes, such as access lists.
+	Skipped []string `json:"skipped,omitempty"`
+	Unkept  []string `json:"unkept,omitempty"`
 	// Built reports whether the image was built for this template. The image takes ImageDisk bytes
 	// of Disk, and is removed with the template. Tags distinguish built templates of the same name,
 	// as NAME:TAG; each refers to one of them. The name alone means NAME:default.
