@@ -292,11 +292,17 @@ func (a *app) newSessionRmCmd() *cobra.Command {
 		Use:   "rm SESSION…",
 		Short: "Remove sessions: their containers and their files",
 		Long: `Removes sessions with their programs, files, snapshots and logs, and prints the
-names of the removed ones. If one can't be removed, wisbox reports that and continues.`,
+names of the removed ones. If one can't be removed, wisbox reports that and continues.
+
+On a terminal, it asks before it removes changes that went nowhere: files that were
+neither mounted nor brought out by apply, branch, diff --patch, cp, or session save.`,
 		Example: `  wisbox rm box twin`,
 		Args:    atLeast("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eachSession(cmd.Context(), "removed", args, func(m *wisbox.Manager, name string) error {
+				if !force && !a.mayLose(cmd.Context(), m, name, "remove it") {
+					return errKept
+				}
 				err := m.Remove(cmd.Context(), name)
 				if force && tool.KindOf(err) == tool.NotFound {
 					return errNothingDone
@@ -305,7 +311,7 @@ names of the removed ones. If one can't be removed, wisbox reports that and cont
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "ignore sessions that don't exist (running programs are ended even without this)")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "don't ask, and ignore sessions that don't exist (running programs are ended even without this)")
 	return cmd
 }
 

@@ -68,21 +68,43 @@ func (a *app) leave(ctx context.Context, s *wisbox.Session) error {
 }
 
 func (a *app) newSessionResetCmd() *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:   "reset SESSION",
 		Short: "Reset a session: end its programs, empty the workspace, copy the mounts again",
 		Long: `Ends the session's programs and interpreters, gives it an empty workspace and
-copies its mounts again. Its snapshots and its log stay.`,
+copies its mounts again. Its snapshots and its log stay, and a snapshot named
+"before reset" has the files that were there. If the mounts can't be copied, nothing
+changes. On a terminal, it asks before it removes changes that went nowhere.`,
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withSession(cmd.Context(), args[0], func(s *wisbox.Session) error {
-				if err := s.Reset(cmd.Context()); err != nil {
-					return err
-				}
-				return a.print(map[string]string{"reset": s.ID()}, func(w io.Writer) { fmt.Fprintln(w, s.ID()) })
-			})
+			return a.runSessionReset(cmd.Context(), args[0], force)
 		},
 	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "don't ask")
+	return cmd
+}
+
+func (a *app) runSessionReset(ctx context.Context, name string, force bool) error {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if !force && !a.mayLose(ctx, m, name, "reset it") {
+		return errKept
+	}
+	s, err := m.Attach(ctx, name)
+	if err != nil {
+		return asUsage(err)
+	}
+	if err := errors.Join(s.Reset(ctx), a.closeSession(ctx, s)); err != nil {
+		return err
+	}
+	return a.print(map[string]string{"reset": name}, func(w io.Writer) {
+		fmt.Fprintln(w, name)
+		fmt.Fprintf(a.err, "wisbox: the files that were there: wisbox snapshot restore %s \"before reset\"\n", name)
+	})
 }
 
 func (a *app) newSessionSaveCmd() *cobra.Command {
