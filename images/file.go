@@ -75,7 +75,7 @@ func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error
 	}
 	build := sandbox.ImageBuild{
 		File: c.file, Tag: tag, Args: opts.Args, Labels: map[string]string{labelBuilt: tag},
-		Layers: !opts.Rebuild, Explain: true, Progress: say,
+		Layers: !opts.Rebuild, HereDocs: hereDocs().Match(c.content), Explain: true, Progress: say,
 	}
 	if c.outside {
 		build.Exclude = []string{c.file}
@@ -93,6 +93,11 @@ func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error
 	removeReplaced(ctx, b, before, info.ID, say)
 	return Report{Image: tag, ID: info.ID, Size: info.Size, Duration: time.Since(start)}, nil
 }
+
+// hereDocs matches an instruction with a here-document.
+var hereDocs = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?im)^[ \t]*(RUN|COPY|ADD)\b.*<<-?[ \t]*["']?[A-Za-z_]`)
+})
 
 // ContextDigest returns a digest of a build's input: the Containerfile, its arguments and the files of its context,
 // except times.

@@ -125,13 +125,26 @@ localhost 127.0.0.1
 func TestAServiceThatDoesNotComeUpSaysWhy(t *testing.T) {
 	image := serverImage(t, "EXPOSE 8000\n")
 	silent := serverImage(t, "")
+	derived := func(lines string) string {
+		name := ownName(t)
+		newHome(t).do("image", "build", "-t", name, writeTree(t, map[string]string{"Containerfile": "FROM localhost/wisbox\n" + lines}))
+		return name
+	}
 	for name, c := range map[string]struct {
 		service sandbox.Companion
 		kind    tool.Kind
 		says    []string
 	}{
 		"it ends":           {sandbox.Companion{Image: image, Env: map[string]string{"MODE": "ends"}}, tool.Unavailable, []string{"service db: it ended with exit code 1 before it listened on port 8000", "service ends\nit has no such table"}},
-		"it has no memory":  {sandbox.Companion{Image: image, Env: map[string]string{"MODE": "eats"}, Memory: 32 << 20}, tool.Unavailable, []string{"service db: it"}},
+		"it ends in a line": {sandbox.Companion{Image: image, Env: map[string]string{"MODE": "breaks off"}}, tool.Unavailable, []string{"service breaks off\nno such table: t"}},
+		"it has no memory":  {sandbox.Companion{Image: image, Env: map[string]string{"MODE": "eats"}, Memory: 32 << 20}, tool.Unavailable, []string{"service db: it ", "ran out of ", "give it more with memory=SIZE"}},
+		"it has no user":    {sandbox.Companion{Image: derived("USER nosuch\nENTRYPOINT [\"sleep\", \"1\"]\n"), Port: 1}, tool.Unavailable, []string{"has no user nosuch, as which it is to run"}},
+		"nor a directory":   {sandbox.Companion{Image: derived("USER nosuch:x\nVOLUME /d\nCMD [\"true\"]\n"), Port: 1}, tool.Unavailable, []string{"has no user nosuch, as which it is to run"}},
+		"it has no group":   {sandbox.Companion{Image: derived("USER 1000:nosuch\nCMD [\"true\"]\n"), Port: 1}, tool.Unavailable, []string{"has no group nosuch, as which it is to run"}},
+		"it has no program": {sandbox.Companion{Image: derived("ENTRYPOINT [\"nosuch\"]\n"), Port: 1}, tool.Unavailable, []string{"starts nosuch, which it doesn't have"}},
+		"it starts nothing": {sandbox.Companion{Image: derived("EXPOSE 1\n")}, tool.Unavailable, []string{"starts nothing; give it an ENTRYPOINT or a CMD"}},
+		"nor a path":        {sandbox.Companion{Image: derived("ENTRYPOINT [\"/no/such\"]\n"), Port: 1}, tool.Unavailable, []string{"starts /no/such, which it doesn't have"}},
+		"it has a text":     {sandbox.Companion{Image: derived("ENTRYPOINT [\"/etc/profile\"]\n"), Port: 1}, tool.Unavailable, []string{"starts /etc/profile, which can't be executed"}},
 		"it has no port":    {sandbox.Companion{Image: silent}, tool.Invalid, []string{"exposes no TCP port; give the port on which it listens with port="}},
 		"it has no image":   {sandbox.Companion{Image: "localhost/nothing-of-that-name:1"}, tool.Unavailable, []string{"service db: image localhost/nothing-of-that-name:1 not found"}},
 		"its port is taken": {sandbox.Companion{Image: image, Port: 3128}, tool.Invalid, []string{"another service or program already listens on its port 3128"}},
@@ -176,7 +189,8 @@ func TestAServiceEndsWithItsSession(t *testing.T) {
 	assert.Equal(t, "hello 1\n", h.do(asks...))
 	logs := ""
 	require.Eventually(t, func() bool { logs = h.do("logs", "box", "db"); return strings.Contains(logs, "asked hello") }, 30*time.Second, 20*time.Millisecond)
-	assert.Less(t, len(logs), 3*sandbox.CompanionOutput)
+	assert.LessOrEqual(t, len(logs), sandbox.CompanionOutput)
+	assert.Greater(t, len(logs), sandbox.CompanionOutput*9/10, "the newest of it is kept")
 	assert.Contains(t, h.do("session", "inspect", "box"), "): running")
 
 	killHolder(t, "box", h)
@@ -206,6 +220,25 @@ func TestAServiceEndsWithItsSession(t *testing.T) {
 	_ = cmd.Wait()
 	h.requireNothing()
 	assert.Empty(t, services(t, h.manager(), name))
+}
+
+// TestTheNewestOfAServicesOutputIsKept, although the file in which Podman has it began again twice.
+func TestTheNewestOfAServicesOutputIsKept(t *testing.T) {
+	image := serverImage(t, "EXPOSE 8000\n")
+	s := open(t, &wisbox.SessionOptions{Services: []sandbox.Companion{{Name: "db", Image: image, Env: map[string]string{"MODE": "counts"}}}})
+	out, _ := run(t, s, "python3", "-c", question, "8000", "hello")
+	require.Equal(t, "hello 1\n", out)
+	var lines []string
+	require.Eventually(t, func() bool {
+		var said strings.Builder
+		require.NoError(t, s.ServiceOutput(t.Context(), "db", &wisbox.OutputOptions{Stdout: &said}))
+		lines = strings.Split(strings.TrimSpace(said.String()), "\n")
+		return lines[len(lines)-1] == "asked hello"
+	}, 30*time.Second, 100*time.Millisecond)
+	require.Len(t, lines, sandbox.CompanionLines)
+	for i, line := range lines[:len(lines)-1] {
+		require.Equal(t, fmt.Sprintf("line %d", 300_000-(len(lines)-1)+i), line, "without a gap")
+	}
 }
 
 // TestServicesOfManyProcessesAreOne: concurrent processes share the services.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -45,20 +46,37 @@ func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sa
 		method: http.MethodPost, path: "/build", query: query, stream: contextTar,
 		sink: &progress{line: build.Progress}, doing: "build the image",
 	}
-	if build.Explain {
-		r.explain = buildError
-	}
 	e, end, err := b.builder(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
+	if build.Explain {
+		r.explain = func(err error) *Error {
+			if version := e.info.Version.Version; build.HereDocs && says(err, "unknown instruction") && lacksHereDocs(version) {
+				return noHereDocs(version, err)
+			}
+			return buildError(err)
+		}
+	}
 	ctx, tooMuch, stop := boundDisk(ctx, e.info.Store.GraphRoot, build.MaxDisk)
 	defer stop()
 	if err := e.build(ctx, r, end); err != nil {
 		return cmp.Or(tooMuch(), err)
 	}
 	return nil
+}
+
+// lacksHereDocs reports whether a version of Podman has a builder without here-documents.
+func lacksHereDocs(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return n == 2 && (major < 4 || major == 4 && minor < 8)
+}
+
+func noHereDocs(version string, err error) *Error {
+	return fail(sandbox.ErrInvalid, err, "Containerfile: the builder of Podman %s has no here-documents (RUN <<EOF), which came with Podman 4.8, and takes their lines for instructions (%s); "+
+		"join commands with && and \\, or COPY a file with them", version, apiText(err))
 }
 
 // build runs one build. end stops the build's service, if it has its own.

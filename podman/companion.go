@@ -8,12 +8,16 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/containers/podman/v5/libpod/define"
+	units "github.com/docker/go-units"
 
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/sandbox"
@@ -146,6 +150,7 @@ func (s *Sandbox) ensure(ctx context.Context, c sandbox.Companion, main *define.
 	case err == nil && !s.b.owns(data.Config.Labels, s.spec.ID):
 		return fail(sandbox.ErrUnavailable, nil, "a container that isn't wisbox's has its name; remove or rename it")
 	case err == nil && data.State.Running && data.Config.Labels[labelBeside] == beside:
+		s.keepLogOf(ctx, c.Name)
 		return nil
 	case err != nil && !isNotFound(err):
 		return explain(ctx, "look at the service", err)
@@ -192,10 +197,43 @@ func (s *Sandbox) makeCompanion(ctx context.Context, c sandbox.Companion, main *
 	if err := s.postCompanion(ctx, spec, cleanup); err != nil {
 		return err
 	}
+	s.keepLogOf(ctx, c.Name) // before it can print
 	if err := s.b.start(ctx, spec.name); err != nil {
-		return err
+		return notStarted(c.Image, err)
 	}
 	return s.verifyCompanion(ctx, spec)
+}
+
+// missing matches what the image of a companion lacks, in the texts of Podman and the container runtimes: a user, a
+// group, or its program.
+var missing = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("unable to find (user|group) ([^:]+):|unknown (user|group) error looking up (?:user|group) \"([^\"]+)\"|exec: \"([^\"]+)\": |executable file `([^`]+)` not found")
+})
+
+// notStarted names what the image of a companion lacks.
+func notStarted(image string, err error) error {
+	if err == nil {
+		return nil
+	}
+	text := apiText(err)
+	m := missing().FindStringSubmatch(text)
+	switch {
+	case strings.HasPrefix(text, "no command or entrypoint"):
+		return fail(sandbox.ErrUnavailable, err, "the image %s starts nothing; give it an ENTRYPOINT or a CMD", image)
+	case m == nil:
+		return err
+	case m[1]+m[3] != "":
+		return noUser(image, m[1]+m[3], m[2]+m[4], err)
+	}
+	program := m[5] + m[6]
+	if strings.Contains(text, "permission denied") {
+		return fail(sandbox.ErrUnavailable, err, "the image %s starts %s, which can't be executed; make it executable, or change its ENTRYPOINT", image, program)
+	}
+	return fail(sandbox.ErrUnavailable, err, "the image %s starts %s, which it doesn't have; add that program, or change its ENTRYPOINT", image, program)
+}
+
+func noUser(image, kind, name string, cause error) error {
+	return fail(sandbox.ErrUnavailable, cause, "the image %s has no %s %s, as which it is to run; create it in the image, or change its USER", image, kind, name)
 }
 
 // postCompanion creates a companion. As for a sandbox, the request outlives ctx.
@@ -210,7 +248,7 @@ func (s *Sandbox) postCompanion(ctx context.Context, spec companion, cleanup *un
 	if err == nil && ctx.Err() != nil {
 		return fail(ctx.Err(), nil, "could not create it in time")
 	}
-	return explain(ctx, "create it", err)
+	return notStarted(spec.image, explain(ctx, "create it", err))
 }
 
 func companionLimits(c sandbox.Companion) sandbox.Limits {
@@ -285,6 +323,10 @@ func (s *Sandbox) stillStarts(ctx context.Context, c sandbox.Companion) error {
 		return nil
 	case data.State.OOMKilled:
 		return fail(sandbox.ErrUnavailable, nil, "it ran out of memory before it listened on port %d; give it more with memory=SIZE%s", c.Port, s.lastWords(ctx, c))
+	case int(data.State.ExitCode) == sandbox.ExitSignalBase+int(syscall.SIGKILL):
+		// Podman 4.3 doesn't see all such ends, and nobody else kills a service that starts.
+		return fail(sandbox.ErrUnavailable, nil, "it was killed before it listened on port %d, most likely because it ran out of its %s of memory; give it more with memory=SIZE%s",
+			c.Port, units.BytesSize(float64(companionLimits(c).Memory)), s.lastWords(ctx, c))
 	}
 	return fail(sandbox.ErrUnavailable, nil, "it ended with exit code %d before it listened on port %d%s", data.State.ExitCode, c.Port, s.lastWords(ctx, c))
 }

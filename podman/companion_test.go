@@ -39,7 +39,7 @@ func TestACompanionIsAsClosedAsItsSandbox(t *testing.T) {
 	assert.Equal(t, masked, g.Mask)
 	assert.Equal(t, int64(sandbox.CompanionMemory), *g.ResourceLimits.Memory.Limit)
 	assert.Equal(t, int64(sandbox.CompanionPIDs), g.ResourceLimits.Pids.Limit)
-	assert.Equal(t, int64(sandbox.CompanionOutput), g.LogConfiguration.Size)
+	assert.Equal(t, int64(logFileSize), g.LogConfiguration.Size)
 	assert.Empty(t, g.Entrypoint, "the image's")
 	assert.Empty(t, g.User, "the image's")
 	var places, binds []string

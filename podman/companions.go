@@ -1,7 +1,6 @@
 package podman
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -53,22 +51,11 @@ func (b *Backend) removeCompanions(ctx context.Context, name string) error {
 
 // CompanionOutput implements [sandbox.Accompanied].
 func (s *Sandbox) CompanionOutput(ctx context.Context, name string, lines int, stdout, stderr io.Writer) error {
-	err := s.output(ctx, name, lines, &unframed{stdout: stdout, stderr: stderr})
+	err := s.output(ctx, name, lines, stdout, stderr)
 	if isNotFound(err) {
 		return fail(sandbox.ErrNotFound, err, "service %s not found", name)
 	}
 	return explain(ctx, "read the service's output", err)
-}
-
-func (s *Sandbox) output(ctx context.Context, name string, lines int, to io.Writer) error {
-	query := url.Values{"stdout": {"true"}, "stderr": {"true"}}
-	switch {
-	case lines > 0:
-		query.Set("tail", strconv.Itoa(lines))
-	case lines < 0:
-		query.Set("tail", "0")
-	}
-	return s.b.do(ctx, request{method: http.MethodGet, path: containerPath(s.companionName(name), "/logs"), query: query, sink: to})
 }
 
 const (
@@ -76,21 +63,6 @@ const (
 	wordsBytes = 2000
 	wordsWait  = 5 * time.Second
 )
-
-// lastWords returns the end of a companion's output for an error.
-func (s *Sandbox) lastWords(ctx context.Context, c sandbox.Companion) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordsWait)
-	defer cancel()
-	var out bytes.Buffer
-	if err := s.output(ctx, c.Name, wordsLines, &unframed{stdout: &out, stderr: &out}); err != nil {
-		s.b.log.Debug("read the output of a service", "service", c.Name, "error", err)
-	}
-	text := strings.TrimSpace(strings.ToValidUTF8(out.String(), "?"))
-	if text == "" {
-		return "; it printed nothing"
-	}
-	return "; the end of its output:\n" + text[max(0, len(text)-wordsBytes):]
-}
 
 // unframed writes the frames of an attached stream to their writers.
 type unframed struct {

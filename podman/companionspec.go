@@ -9,8 +9,6 @@ import (
 	"github.com/containers/podman/v5/libpod/define"
 	"github.com/containers/podman/v5/pkg/specgen"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-
-	"github.com/wisbox/wisbox/sandbox"
 )
 
 // companionCaps are the capabilities that images of databases use to give their directories to a user
@@ -51,7 +49,7 @@ func (c companion) basics(g *specgen.ContainerBasicConfig) {
 	g.PidNS, g.UtsNS = private(), private()
 	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
 	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
-	g.LogConfiguration = &specgen.LogConfig{Driver: define.KubernetesLogging, Size: sandbox.CompanionOutput}
+	g.LogConfiguration = &specgen.LogConfig{Driver: define.KubernetesLogging, Size: logFileSize}
 	g.Passwd = ptr(false)
 	g.Terminal, g.Stdin = ptr(false), ptr(false)
 }

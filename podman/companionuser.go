@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/wisbox/wisbox/internal/undo"
-	"github.com/wisbox/wisbox/sandbox"
 )
 
 // dirOwner returns the image's user, to whom its writable directories must belong: by default, a tmpfs
@@ -32,7 +31,8 @@ func (s *Sandbox) dirOwner(ctx context.Context, spec companion) (string, error) 
 			return "", err
 		}
 		if user, group = lookUp(list, user); user == "" {
-			return "", fail(sandbox.ErrUnavailable, nil, "the image %s has no user %s, as which it is to run", spec.image, image.Config.User)
+			name, _, _ := strings.Cut(image.Config.User, ":")
+			return "", noUser(spec.image, "user", name, nil)
 		}
 	}
 	if _, err := strconv.ParseUint(group, 10, 31); err != nil {
@@ -54,7 +54,7 @@ func (s *Sandbox) passwd(ctx context.Context, spec companion) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", explain(ctx, "read the image's users", err)
+		return "", notStarted(spec.image, explain(ctx, "read the image's users", err))
 	}
 	r := tar.NewReader(&archive.Buffer)
 	if _, err := r.Next(); err != nil {

@@ -36,6 +36,8 @@ type Sandbox struct {
 
 	closing sync.Mutex // allows one Close at a time
 
+	logs logKeepers // of its companions
+
 	pausing sync.Mutex            // allows one Pause or Resume at a time
 	limits  func(context.Context) // restarts the time limits that this handle stopped, nil if it stopped none
 }
@@ -207,7 +209,10 @@ func (s *Sandbox) EndAll(_ context.Context, status sandbox.Status) error {
 }
 
 // Detach gives up the handle: its programs end, except detached ones, and the container stays.
-func (s *Sandbox) Detach() error { return errors.Join(s.files.Close(), s.agent.Close()) }
+func (s *Sandbox) Detach() error {
+	s.endLogs()
+	return errors.Join(s.files.Close(), s.agent.Close())
+}
 
 // Close ends every program and removes the container. If it fails it may be called again; after a success further calls
 // do nothing.

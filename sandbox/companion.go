@@ -34,8 +34,9 @@ const (
 	CompanionPIDs   = 256
 	// CompanionReady is the time that one may take until it listens.
 	CompanionReady = time.Minute
-	// CompanionOutput is the size of its kept output, in bytes.
+	// CompanionOutput and CompanionLines are the bytes and lines of its newest output that are kept.
 	CompanionOutput = 1 << 20
+	CompanionLines  = 16_384
 )
 
 // CompanionState is the current state of a Companion.

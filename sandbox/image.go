@@ -61,6 +61,9 @@ type ImageBuild struct {
 	// MaxDisk ends the build when it has taken so many bytes of the store's file system, or
 	// when less is free than the host needs; 0 means no limit.
 	MaxDisk int64
+	// HereDocs says that the Containerfile has here-documents, which builders of before Podman 4.8
+	// take for instructions.
+	HereDocs bool
 	// Explain includes Podman's own text in the error, since the Containerfile is the caller's.
 	Explain bool
 	// Progress gets the output line by line; nil drops it.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"syscall"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -219,6 +220,9 @@ func (a *app) printInspection(w io.Writer, in *wisbox.Inspection) {
 		state := c.State
 		if c.State == "exited" {
 			state = fmt.Sprintf("exited with code %d", c.ExitCode)
+			if c.ExitCode == sandbox.ExitSignalBase+int(syscall.SIGKILL) {
+				state += ": it was killed, most likely because it ran out of memory; memory=SIZE of --service gives more"
+			}
 		}
 		fmt.Fprintf(w, "service    %s (%s): %s\n", c.Name, printable(c.Image), state)
 	}

@@ -5,11 +5,18 @@ MODE, PORT = os.environ.get("MODE", "serve"), int(os.environ.get("PORT", "8000")
 print("service", MODE, flush=True)
 if MODE == "ends":
     sys.exit("it has no such table")
+if MODE == "breaks off":
+    sys.stdout.write("no such table: t")
+    sys.exit(1)
 if MODE == "eats":
     held = [bytearray(b"x" * (1 << 20)) for _ in range(200)]
 if MODE == "floods":
     for i in range(40):
         sys.stdout.write("y" * 99_999 + "\n")
+if MODE == "counts":
+    for i in range(300_000):
+        print("line", i)
+    sys.stdout.flush()
 if MODE == "silent":
     time.sleep(3600)
 
