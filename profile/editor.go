@@ -80,13 +80,20 @@ func (e *editor) replace(ctx context.Context, p editorParams) (string, error) {
 	if p.OldStr == nil {
 		return "", missing(p.Command, "old_str")
 	}
-	now := ""
+	old, now := *p.OldStr, ""
 	if p.NewStr != nil {
 		now = *p.NewStr
 	}
+	if strings.Contains(old+now, "\n") && !strings.Contains(old+now, "\r") {
+		whole, err := readWhole(ctx, e.to, p.Path)
+		if err != nil {
+			return "", err
+		}
+		old, now = withEnds(old, whole), withEnds(now, whole)
+	}
 	r, err := ask[struct {
 		Diff string `json:"diff"`
-	}](ctx, e.to, "edit_file", args{"file_path": p.Path, "old_string": *p.OldStr, "new_string": now})
+	}](ctx, e.to, "edit_file", args{"file_path": p.Path, "old_string": old, "new_string": now})
 	if err != nil {
 		return "", err
 	}
@@ -109,20 +116,36 @@ func (e *editor) insert(ctx context.Context, p editorParams) (string, error) {
 	if at < 0 || at > int64(len(lines)) {
 		return "", tool.Errorf(tool.Invalid, "insert_line is %d; it must be from 0 to %d, the lines of the file", at, len(lines)).In("insert_line")
 	}
-	err = inserted(p.Path, lines, int(at), *p.InsertText).apply(ctx, e.to)
+	err = inserted(p.Path, lines, int(at), withEnds(*p.InsertText, whole)).apply(ctx, e.to)
 	return fmt.Sprintf("Text inserted after line %d: %s", at, p.Path), err
+}
+
+// withEnds returns a text with the line ends of a file whose lines all end in CRLF.
+func withEnds(text, file string) string {
+	if endOf(file) == "\n" || strings.Contains(text, "\r") {
+		return text
+	}
+	return strings.ReplaceAll(text, "\n", "\r\n")
+}
+
+// endOf returns how the lines of a file end: CRLF if all do.
+func endOf(file string) string {
+	if n := strings.Count(file, "\n"); n > 0 && strings.Count(file, "\r\n") == n {
+		return "\r\n"
+	}
+	return "\n"
 }
 
 // inserted inserts whole lines after line at. If the last line had no newline, it gets one, and the
 // new last line has none.
 func inserted(path string, lines []string, at int, text string) change {
-	c := change{path: path, from: at, to: at, old: lines, now: text}
+	c, end := change{path: path, from: at, to: at, old: lines, now: text}, endOf(strings.Join(lines, ""))
 	if at == len(lines) && at > 0 && !strings.HasSuffix(lines[at-1], "\n") {
-		c.from, c.now = at-1, lines[at-1]+"\n"+strings.TrimSuffix(text, "\n")
+		c.from, c.now = at-1, lines[at-1]+end+strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 		return c
 	}
 	if !strings.HasSuffix(text, "\n") {
-		c.now += "\n"
+		c.now += end
 	}
 	return c
 }

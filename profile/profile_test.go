@@ -456,6 +456,31 @@ func TestTheEditor(t *testing.T) {
 	assert.Equal(t, "new", get(t, root, "f"))
 }
 
+func TestTheEditorKeepsLineEnds(t *testing.T) {
+	set, root := newSet(t, "anthropic")
+	for _, c := range []struct {
+		text string
+		args map[string]any
+		want string
+	}{
+		{"a\r\nb\r\n", map[string]any{"command": "insert", "insert_line": 1, "insert_text": "x\ny"}, "a\r\nx\r\ny\r\nb\r\n"},
+		{"a\r\nb\r\n", map[string]any{"command": "insert", "insert_line": 2, "insert_text": "x\n"}, "a\r\nb\r\nx\r\n"},
+		{"a\r\nb", map[string]any{"command": "insert", "insert_line": 2, "insert_text": "x\ny\n"}, "a\r\nb\r\nx\r\ny"},
+		{"a\r\nb\r\n", map[string]any{"command": "insert", "insert_line": 0, "insert_text": "x\r\n"}, "x\r\na\r\nb\r\n"},
+		{"a\nb\n", map[string]any{"command": "insert", "insert_line": 1, "insert_text": "x"}, "a\nx\nb\n"},
+		{"a\r\nb\n", map[string]any{"command": "insert", "insert_line": 1, "insert_text": "x"}, "a\r\nx\nb\n"},
+		{"a\r\nb\r\nc\r\n", map[string]any{"command": "str_replace", "old_str": "a\nb", "new_str": "1\n2\n3"}, "1\r\n2\r\n3\r\nc\r\n"},
+		{"a\r\nb\r\n", map[string]any{"command": "str_replace", "old_str": "a", "new_str": "1\n2"}, "1\r\n2\r\nb\r\n"},
+		{"a\nb\n", map[string]any{"command": "str_replace", "old_str": "a\nb", "new_str": "c"}, "c\n"},
+	} {
+		put(t, root, "f", c.text)
+		c.args["path"] = "f"
+		_, err := call(t, set, "str_replace_based_edit_tool", c.args)
+		require.NoError(t, err, "%q", c)
+		assert.Equal(t, c.want, get(t, root, "f"), "%q", c)
+	}
+}
+
 func TestAnUnknownProfileNamesTheKnown(t *testing.T) {
 	_, err := profile.New("gemini", tool.NewSet(), nil)
 	assert.Equal(t, tool.Invalid, tool.KindOf(err))

@@ -94,6 +94,9 @@ func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResul
 		return nil, err
 	}
 	w := c.written()
+	if mixes(text, p.NewString) {
+		w.Notice = strings.TrimPrefix(w.Notice+"; the file's lines end in CRLF, and new_string has lines that end in LF", "; ")
+	}
 	return &EditResult{Path: w.Path, Replacements: n, Version: w.Version, Diff: unified(rel, text, at, n, p), Notice: w.Notice, sum: w.SHA256}, nil
 }
 
@@ -123,7 +126,7 @@ func (c *change) text(ctx context.Context) (string, error) {
 func matches(text string, p editParams) (at []int, n int, err error) {
 	first := strings.Index(text, p.OldString)
 	if first < 0 {
-		return nil, 0, tool.Errorf(tool.NoMatch, "old_string does not occur in the file; read it again and copy the text exactly").In("old_string")
+		return nil, 0, tool.Errorf(tool.NoMatch, "old_string does not occur in the file; %s", whyNot(text, p.OldString)).In("old_string")
 	}
 	if p.ReplaceAll {
 		return occurrences(text, p.OldString, first, diffEdits), strings.Count(text, p.OldString), nil
@@ -132,6 +135,27 @@ func matches(text string, p editParams) (at []int, n int, err error) {
 		return nil, 0, ambiguous(text, p.OldString, first)
 	}
 	return []int{first}, 1, nil
+}
+
+// whyNot returns what to do about a text that doesn't occur in the file.
+func whyNot(text, old string) string {
+	const lf, crlf = "\n", "\r\n"
+	if !strings.Contains(strings.ReplaceAll(text, crlf, lf), strings.ReplaceAll(old, crlf, lf)) {
+		return "read it again and copy the text exactly"
+	}
+	switch cr := strings.Count(text, crlf); {
+	case cr == strings.Count(text, lf):
+		return `it is there with other line ends: the file's lines end in CRLF; write \r\n in old_string, and in new_string`
+	case cr == 0:
+		return `it is there with other line ends: the file's lines end in LF; write \n without \r in old_string, and in new_string`
+	}
+	return `it is there with other line ends: some lines of the file end in CRLF, others in LF; read it with encoding base64 to see which`
+}
+
+// mixes reports whether an edit puts lines that end in LF into a file whose lines all end in CRLF.
+func mixes(text, now string) bool {
+	n := strings.Count(text, "\n")
+	return n > 0 && strings.Count(text, "\r\n") == n && strings.Count(now, "\n") > strings.Count(now, "\r\n")
 }
 
 // occurrences returns the offsets of the first matches of old, which don't overlap.

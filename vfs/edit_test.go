@@ -84,6 +84,25 @@ func TestEditRefuses(t *testing.T) {
 	assert.Len(t, w.content("bomb"), 40_000)
 }
 
+func TestEditSpeaksOfLineEnds(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range [][3]string{
+		{"a\r\nb\r\n", "a\nb", `the file's lines end in CRLF; write \r\n in old_string`},
+		{"a\nb\n", "a\r\nb", `the file's lines end in LF; write \n without \r in old_string`},
+		{"a\r\nb\nc\n", "a\nb\nc", `some lines of the file end in CRLF, others in LF`},
+		{"a\r\nb\r\n", "a\nc", "read it again and copy the text exactly"},
+	} {
+		w.file("e", c[0])
+		assert.Contains(t, w.refused(tool.NoMatch, "edit_file", edit("e", c[1], "x", false)).Message, c[2], "%q", c)
+		assert.Equal(t, c[0], w.content("e"))
+	}
+	w.file("e", "a\r\nb\r\n")
+	assert.Contains(t, w.ok("edit_file", edit("e", "a", "1\n2", false))["notice"], "new_string has lines that end in LF")
+	assert.Equal(t, "1\n2\r\nb\r\n", w.content("e"), "as it was given")
+	w.file("e", "a\r\nb\r\n")
+	assert.Nil(t, w.ok("edit_file", edit("e", "a\r\nb", "1\r\n2", false))["notice"])
+}
+
 func TestEditIsReplaceOfStrings(t *testing.T) {
 	w := newWorld(t)
 	rapid.Check(t, func(r *rapid.T) {

@@ -25,7 +25,7 @@ const (
 )
 
 type grepParams struct {
-	Pattern    string `json:"pattern" jsonschema:"RE2 regular expression, matched against each line; at most 1,000 characters"`
+	Pattern    string `json:"pattern" jsonschema:"RE2 regular expression, matched against each line, whose end may be LF or CRLF; at most 1,000 characters"`
 	Path       string `json:"path,omitempty" default:"/" jsonschema:"directory or file to search, relative to the workspace"`
 	Glob       string `json:"glob,omitempty" jsonschema:"search only files whose path, relative to path, matches; as for the tool glob"`
 	IgnoreCase bool   `json:"ignore_case,omitempty" default:"false" jsonschema:"match upper and lower case alike"`
@@ -40,7 +40,7 @@ type Grepping struct {
 	Truncated     bool        `json:"truncated" jsonschema:"there are more matches, or the search met a limit: see notices"`
 	FilesSearched int64       `json:"files_searched"`
 	FilesSkipped  int64       `json:"files_skipped" jsonschema:"binary, unreadable or too large"`
-	Notices       []string    `json:"notices,omitempty" jsonschema:"why it is truncated"`
+	Notices       []string    `json:"notices,omitempty" jsonschema:"why it is truncated, or what of the pattern can't match"`
 }
 
 // GrepMatch is one line that matched.
@@ -268,8 +268,12 @@ func (g *grepping) answer(rel string) *Grepping {
 		}
 	}
 	notices := g.walk.cuts.notices()
+	truncated := notices != nil
+	if g.query.pattern.broken {
+		notices = append(notices, "the pattern has a line break, which no line has: lines are searched one at a time; search for one of the lines, and see the others with before and after, or use rg -U in shell_execute")
+	}
 	return &Grepping{
-		Matches: append([]GrepMatch{}, g.found...), Truncated: notices != nil, Notices: notices,
+		Matches: append([]GrepMatch{}, g.found...), Truncated: truncated, Notices: notices,
 		FilesSearched: g.searched.Load(), FilesSkipped: g.skipped.Load(),
 	}
 }

@@ -48,6 +48,26 @@ func TestGrepFindsLines(t *testing.T) {
 	assert.Equal(t, "x ☕ beta", w.ok("grep", `{"pattern":"beta","glob":"b.txt"}`).each("matches", "line")[0])
 }
 
+func TestGrepFindsTheEndsOfLinesInCRLF(t *testing.T) {
+	w := newWorld(t)
+	w.file("f", "int a;\r\n\r\nint b; // x\r\nint c;\n")
+	for pattern, want := range map[string][]any{
+		`;$`: {1.0, 4.0}, `^$`: {2.0}, `x$|a;$`: {1.0, 3.0}, `^int [ac];$`: {1.0, 4.0}, `(?:c|x);?$`: {3.0, 4.0}, `a;\r$`: {1.0}, `;\z`: {1.0, 4.0},
+	} {
+		assert.Equal(t, want, w.ok("grep", args(map[string]any{"pattern": pattern})).each("matches", "line_number"), pattern)
+	}
+}
+
+func TestGrepSaysThatNoLineHasALineBreak(t *testing.T) {
+	w := newWorld(t)
+	w.file("f", "a\nb\n")
+	for pattern, broken := range map[string]bool{"a\nb": true, `a\nb`: true, `a\r\n`: true, `a[\n]b`: true, `a[\r\n]+b`: true, `(x|a\n)b`: true, `a\s*$`: false, `a[^b]`: false, `(?s)a.b`: false} {
+		a := w.ok("grep", args(map[string]any{"pattern": pattern}))
+		assert.Equal(t, broken, strings.Contains(a["text"].(string), "the pattern has a line break"), pattern)
+		assert.Equal(t, false, a["truncated"], pattern)
+	}
+}
+
 func TestGrepShowsTheLinesAround(t *testing.T) {
 	w := newWorld(t)
 	w.file("f", "1\n2\nhit\n4\n5\nhit")
@@ -162,7 +182,7 @@ func TestGrepAgreesWithAPlainSearch(t *testing.T) {
 		if ignore {
 			flags = "(?i)"
 		}
-		re := regexp.MustCompile(flags + pattern)
+		re := regexp.MustCompile(flags + strings.NewReplacer("$", `\r?$`, `\z`, `\r?\z`).Replace(pattern))
 		var lines, columns []any
 		for i, line := range bytes.Split([]byte(text), []byte("\n")) {
 			if loc := re.FindIndex(line); loc != nil && !(len(line) == 0 && i == strings.Count(text, "\n")) {

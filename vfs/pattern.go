@@ -27,6 +27,7 @@ type linePattern struct {
 	need    []literal // a matching line has one of them; nil means none is known
 	exact   bool      // an occurrence of need[0] is a match
 	piece   int       // bytes to search at once
+	broken  bool      // a part of it matches only line breaks, which no line has
 }
 
 func compileLines(pattern string, ignoreCase bool) (*linePattern, error) {
@@ -41,13 +42,15 @@ func compileLines(pattern string, ignoreCase bool) (*linePattern, error) {
 	if err != nil {
 		return nil, patternError(err)
 	}
+	broken := hasLineBreak(tree)
 	oneline.Rewrite(tree)
+	beforeCR(tree)
 	simple := tree.Simplify()
 	program, err := syntax.Compile(simple)
 	if err != nil || len(program.Inst) > maxProgram || foldable(tree) > maxClasses {
 		return nil, tool.Errorf(tool.Invalid, "the pattern is too large: its repetitions multiply, or it has too many large classes; simplify it")
 	}
-	p := &linePattern{program: program, piece: min(max(maxSteps/len(program.Inst), 4<<10), 256<<10)}
+	p := &linePattern{broken: broken, program: program, piece: min(max(maxSteps/len(program.Inst), 4<<10), 256<<10)}
 	text := tree.String() // not of the simple tree, where a repetition stands for all its copies
 	if p.std, err = regexp.Compile(text); err != nil {
 		return nil, tool.Errorf(tool.Invalid, "the pattern can't be compiled; simplify it")
@@ -55,6 +58,30 @@ func compileLines(pattern string, ignoreCase bool) (*linePattern, error) {
 	p.need = required(simple)
 	p.exact = len(p.need) == 1 && p.need[0].whole && simple.Op == syntax.OpLiteral
 	return p, nil
+}
+
+// hasLineBreak reports whether a part of a pattern matches nothing but line breaks.
+func hasLineBreak(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return slices.Contains(re.Rune, '\n')
+	case syntax.OpCharClass:
+		return slices.Equal(re.Rune, []rune{'\n', '\n'}) || slices.Equal(re.Rune, []rune{'\n', '\n', '\r', '\r'})
+	}
+	return slices.ContainsFunc(re.Sub, hasLineBreak)
+}
+
+// beforeCR makes $ match before the CR of a line that ends in CRLF, too.
+func beforeCR(re *syntax.Regexp) {
+	if re.Op == syntax.OpEndLine {
+		end := *re
+		cr := &syntax.Regexp{Op: syntax.OpLiteral, Rune: []rune{'\r'}}
+		*re = syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{{Op: syntax.OpQuest, Sub: []*syntax.Regexp{cr}}, &end}}
+		return
+	}
+	for _, sub := range re.Sub {
+		beforeCR(sub)
+	}
 }
 
 // foldable counts the characters of all classes that may have another case: printing a pattern
