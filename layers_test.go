@@ -110,7 +110,7 @@ var layers = map[string][]string{
 	"internal/inside":  {"internal/clip", "internal/toolerr", "sandbox", "tool"},
 	"internal/hold":    {"internal/journal", "internal/relay", "internal/rundir", "sandbox", "tool"},
 	"profile":          {"internal/clip", "internal/lock", "tool"},
-	"mcpserver":        {"httpguard", "internal/mcptask", "tool", "vfs"},
+	"mcpserver":        {"httpguard", "internal/beat", "internal/mcptask", "tool", "vfs"},
 	"": {
 		"cluster", "digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/sharing", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
 		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/packing", "internal/podbook", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,16 +28,22 @@ type conn struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when one of these changes
-	waiting map[jsonrpc.ID]int
+	waiting map[jsonrpc.ID]*request
 	count   int // requests without a written answer
 	bytes   int // of them
+}
+
+// request is a request without an answer.
+type request struct {
+	size      int  // bytes
+	cancelled bool // its client wants no answer any more
 }
 
 func newConn(in io.ReadCloser, out io.Writer, drain time.Duration) *conn {
 	c := &conn{
 		in: in, out: newOutput(out), drain: drain,
 		lines: make(chan line), closed: make(chan struct{}),
-		changed: make(chan struct{}), waiting: map[jsonrpc.ID]int{}, turns: make(turns, 1),
+		changed: make(chan struct{}), waiting: map[jsonrpc.ID]*request{}, turns: make(turns, 1),
 	}
 	go c.readLines()
 	return c
@@ -95,26 +102,54 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 
 func (c *conn) accept(l line) (jsonrpc.Message, *refusal) {
 	message, refused := decode(l)
-	request, ok := message.(*jsonrpc.Request)
-	if refused != nil || !ok || !request.IsCall() {
+	asked, ok := message.(*jsonrpc.Request)
+	if refused != nil || !ok {
 		return message, refused
 	}
-	if request.Method == ownListen {
+	if !asked.IsCall() {
+		c.noteCancel(asked)
+		return message, nil
+	}
+	if asked.Method == ownListen {
 		return nil, &refusal{id: envelopeOf(l).ID, code: jsonrpc.CodeMethodNotFound, message: "method not found"}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, twice := c.waiting[request.ID]; twice {
+	if c.waiting[asked.ID] != nil {
 		return nil, &refusal{id: envelopeOf(l).ID, code: jsonrpc.CodeInvalidRequest, message: "another request with this id waits for its answer"}
 	}
 	size := len(l.text)
-	if request.Method == fetchMethod {
+	if asked.Method == fetchMethod {
 		size += fetchWeight
 	}
-	rename(request)
-	c.waiting[request.ID] = size
+	c.waiting[asked.ID] = &request{size: size}
+	rename(asked)
 	c.count, c.bytes = c.count+1, c.bytes+size
 	return message, nil
+}
+
+// noteCancel notes that a request gets no answer, as the protocol wants it once its client has
+// cancelled it.
+func (c *conn) noteCancel(notification *jsonrpc.Request) {
+	if id, ok := cancelledBy(notification.Method, notification.Params); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if waits := c.waiting[id]; waits != nil {
+			waits.cancelled = true
+		}
+	}
+}
+
+// cancelledBy returns the ID that a notification cancels.
+func cancelledBy(method string, params json.RawMessage) (id jsonrpc.ID, ok bool) {
+	var cancel struct {
+		ID any `json:"requestId"`
+	}
+	if method != "notifications/cancelled" || json.Unmarshal(params, &cancel) != nil {
+		return id, false
+	}
+	id, err := jsonrpc.MakeID(cancel.ID)
+	return id, err == nil && id.IsValid()
 }
 
 // Write sends a message and returns when it is written, or when the connection is closed.
@@ -132,30 +167,30 @@ func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
 	if !ok {
 		return c.out.write(ctx, raw)
 	}
-	size := c.answered(response.ID)
-	defer c.written(size)
+	answered := c.answered(response.ID)
+	defer c.written(answered)
+	if answered != nil && answered.cancelled {
+		return nil
+	}
 	return c.out.write(ctx, raw)
 }
 
-// answered frees the ID, before the client can know, and returns the bytes of its request.
-func (c *conn) answered(id jsonrpc.ID) int {
+// answered frees the ID, before the client can know, and returns its request; nil if there was none.
+func (c *conn) answered(id jsonrpc.ID) *request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size, waits := c.waiting[id]
-	if !waits {
-		return -1
-	}
+	waits := c.waiting[id]
 	delete(c.waiting, id)
-	return size
+	return waits
 }
 
-func (c *conn) written(size int) {
-	if size < 0 {
+func (c *conn) written(r *request) {
+	if r == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.count, c.bytes = c.count-1, c.bytes-size
+	c.count, c.bytes = c.count-1, c.bytes-r.size
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

@@ -95,9 +95,15 @@ func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchedWithin))
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		next.ServeHTTP(w, r)
+		request := members(body)
+		call := request["id"] != nil && textOf(request["method"]) == callMethod
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, call)))
 	})
 }
+
+type callKey struct{}
+
+const callMethod = "tools/call"
 
 // refusalOf returns a refusal for an invalid body, as for a line on stdin. Revision 2025-03-26 has lists of messages,
 // which the SDK checks.
@@ -168,9 +174,11 @@ func (h *HTTPHandler) withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := rand.Text()
 		r.Header.Set(requestHeader, id)
-		h.server.requests.Store(id, r.Context())
+		call, _ := r.Context().Value(callKey{}).(bool)
+		answer := &stream{to: w, ctx: r.Context(), header: http.Header{}, call: call}
+		h.server.requests.Store(id, answer)
 		defer h.server.requests.Delete(id)
-		next.ServeHTTP(w, r)
+		serveStream(next, answer, r)
 	})
 }
 
@@ -190,7 +198,7 @@ func (s *Server) untilRequestEnds(ctx context.Context, req *mcp.CallToolRequest)
 		}
 		return ctx, cancel
 	}
-	stop := context.AfterFunc(request.(context.Context), func() {
+	stop := context.AfterFunc(request.(*stream).ctx, func() {
 		if !mcptask.IsTask(ctx) {
 			cancel()
 		}

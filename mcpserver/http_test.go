@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -604,4 +605,80 @@ func TestASessionIsOpenedForTheRequestThatNeedsIt(t *testing.T) {
 		front.Close()
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// open sends a request and returns its answer's lines as they come.
+func (w *web) open(r *http.Request) (*http.Response, <-chan string) {
+	w.t.Helper()
+	res, err := http.DefaultClient.Do(r)
+	require.NoError(w.t, err)
+	lines := make(chan string, 100)
+	go func() {
+		defer close(lines)
+		defer res.Body.Close()
+		for s := bufio.NewScanner(res.Body); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	return res, lines
+}
+
+func TestAQuietCallOverHTTPKeepsItsConnection(t *testing.T) {
+	defer func(was time.Duration) { quietFor = was }(quietFor)
+	quietFor = 30 * time.Millisecond
+	for _, revision := range []string{"2025-11-25", newRevision} {
+		f := newFakes()
+		all := newSessions(f.set())
+		w := startWeb(t, New(all.set, &Options{Open: all.open}), nil)
+		r := w.request("POST", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"wait","arguments":{}}}`)
+		if revision == newRevision {
+			r = w.stateless("tools/call", `"name":"wait","arguments":{"session":"`+w.openHandle(aToken)+`"}`, "wait")
+		} else {
+			res, _ := w.do(w.request("POST", hello))
+			r.Header.Set("Mcp-Session-Id", res.Header.Get("Mcp-Session-Id"))
+		}
+		res, lines := w.open(r)
+		assert.Equal(t, 200, res.StatusCode)
+		assert.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
+		for range 3 {
+			assert.Equal(t, ": still here", <-lines)
+			assert.Empty(t, <-lines)
+		}
+		close(f.release)
+		var rest []string
+		for line := range lines {
+			rest = append(rest, line)
+		}
+		assert.Contains(t, strings.Join(rest, "\n"), `"result"`, revision)
+	}
+}
+
+func TestACancelledCallOverHTTPGetsNoAnswer(t *testing.T) {
+	f := newFakes()
+	all := newSessions(f.set())
+	w := startWeb(t, New(all.set, &Options{Open: all.open}), nil)
+	res, _ := w.do(w.request("POST", hello))
+	id := res.Header.Get("Mcp-Session-Id")
+	post := func(body string) *http.Request {
+		r := w.request("POST", body)
+		r.Header.Set("Mcp-Session-Id", id)
+		return r
+	}
+	got := make(chan string, 1)
+	go func() {
+		res, err := http.DefaultClient.Do(post(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"wait","arguments":{}}}`))
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer res.Body.Close()
+		body, _ := io.ReadAll(res.Body)
+		got <- string(body)
+	}()
+	await(t, f.began)
+	res, _ = w.do(post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`))
+	assert.Equal(t, 202, res.StatusCode)
+	assert.Empty(t, <-got)
+	assert.EqualValues(t, 1, f.cancels.Load())
+	_, body := w.do(post(`{"jsonrpc":"2.0","id":3,"method":"ping"}`))
+	assert.Contains(t, body, `"id":3`)
 }

@@ -95,19 +95,21 @@ func (h *HTTPHandler) listenOverHTTP(w http.ResponseWriter, r *http.Request, bod
 		answerError(w, request["id"], err)
 		return true
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-cache, no-transform")
-	l.Run(ctx, func(method string, params any) error {
-		leave, err := h.turnsOf(r).take(ctx)
-		if err != nil {
-			return err
+	serveStream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", eventStream)
+		w.Header().Set("Cache-Control", "no-cache, no-transform")
+		l.Run(ctx, func(method string, params any) error {
+			leave, err := h.turnsOf(r).take(ctx)
+			if err != nil {
+				return err
+			}
+			defer leave()
+			return event(w, notification(method, params))
+		})
+		if ctx.Err() == nil {
+			_ = event(w, message(map[string]any{"id": request["id"], "result": l.Result()}))
 		}
-		defer leave()
-		return event(w, notification(method, params))
-	})
-	if ctx.Err() == nil {
-		_ = event(w, message(map[string]any{"id": request["id"], "result": l.Result()}))
-	}
+	}), &stream{to: w, ctx: ctx, header: http.Header{}, call: true}, r)
 	return true
 }
 
@@ -116,7 +118,7 @@ func acceptsEvents(r *http.Request) bool {
 	for _, header := range r.Header.Values("Accept") {
 		for one := range strings.SplitSeq(header, ",") {
 			kind, _, _ := mime.ParseMediaType(one)
-			if kind == "text/event-stream" || kind == "text/*" || kind == "*/*" {
+			if kind == eventStream || kind == "text/*" || kind == "*/*" {
 				return true
 			}
 		}

@@ -73,7 +73,7 @@ func decode(l line) (jsonrpc.Message, *refusal) {
 // error of its tool.
 func tooLong(e envelope) *refusal {
 	r := &refusal{id: e.ID, code: jsonrpc.CodeInvalidRequest, message: "the message is longer than 8 MiB"}
-	if e.Method == "tools/call" {
+	if e.Method == callMethod {
 		r.call = tool.Errorf(tool.TooLarge, "the call is longer than 8 MiB; its arguments may have %d bytes: write large content in parts", tool.MaxArguments)
 	}
 	return r

@@ -18,7 +18,7 @@ var paramsOf = map[string]struct {
 	looks  string
 }{
 	"initialize":               {as[mcp.InitializeParams], true, `{"protocolVersion": string, "capabilities": object, "clientInfo": object}`},
-	"tools/call":               {as[mcp.CallToolParamsRaw], true, `{"name": string, "arguments": object}`},
+	callMethod:                 {as[mcp.CallToolParamsRaw], true, `{"name": string, "arguments": object}`},
 	"tools/list":               {as[mcp.ListToolsParams], false, `{"cursor": string}`},
 	"resources/list":           {as[mcp.ListResourcesParams], false, `{"cursor": string}`},
 	"resources/templates/list": {as[mcp.ListResourceTemplatesParams], false, `{"cursor": string}`},

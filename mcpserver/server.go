@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ type Options struct {
 	Name, Title, Version string
 	// Instructions tell a model how the tools go together.
 	Instructions string
+	// Unlisted reports whether a tool can be called but isn't in the list of tools. Default: none is.
+	Unlisted func(name string) bool
 
 	// MaxCalls is the maximum number of running calls of all connections; further calls wait. Default 64.
 	MaxCalls int
@@ -94,7 +97,7 @@ type Server struct {
 	mu       sync.Mutex
 	bindings map[*mcp.ServerSession]*binding
 
-	requests sync.Map // ID of a running HTTP request -> its context
+	requests sync.Map // ID of a running HTTP request -> its *stream
 }
 
 // New returns a server for the tools in set. It does nothing until one of the Serve methods or a handler is used.
@@ -142,8 +145,19 @@ func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources, *mcptask.Ta
 	if err := errors.Join(tasks.Offer(sdk), mcp.AddReceivingCustomMethod(sdk, ownListen, listenOnPipe(tasks))); err != nil {
 		s.opts.Logger.Error("offer tasks", "error", err)
 	}
-	sdk.AddReceivingMiddleware(s.withRequest, tasks.Middleware, s.survive, checkLevel, whenTaken)
+	sdk.AddReceivingMiddleware(s.withRequest, tasks.Middleware, s.survive, s.unlist, checkLevel, whenTaken)
 	return sdk, r, tasks
+}
+
+// unlist removes the unlisted tools from lists.
+func (s *Server) unlist(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if list, ok := res.(*mcp.ListToolsResult); ok && err == nil && s.opts.Unlisted != nil {
+			list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool { return s.opts.Unlisted(t.Name) })
+		}
+		return res, err
+	}
 }
 
 type ownerKey struct{}
@@ -152,13 +166,20 @@ type ownerKey struct{}
 // from the context of its HTTP request.
 func (s *Server) withRequest(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		if extra := req.GetExtra(); extra != nil {
-			if request, ok := s.requests.Load(extra.Header.Get(requestHeader)); ok {
-				ctx = valued{ctx, request.(context.Context)}
-			}
-			ctx = context.WithValue(ctx, ownerKey{}, userOf(extra.TokenInfo))
+		extra := req.GetExtra()
+		if extra == nil {
+			return next(ctx, method, req)
 		}
-		return next(ctx, method, req)
+		asked := ctx
+		request, overHTTP := s.requests.Load(extra.Header.Get(requestHeader))
+		if overHTTP {
+			ctx = valued{ctx, request.(*stream).ctx}
+		}
+		res, err := next(context.WithValue(ctx, ownerKey{}, userOf(extra.TokenInfo)), method, req)
+		if overHTTP && asked.Err() != nil && request.(*stream).ctx.Err() == nil { // its client has cancelled it
+			request.(*stream).silence()
+		}
+		return res, err
 	}
 }
 

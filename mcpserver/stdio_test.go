@@ -205,9 +205,29 @@ func TestCancellationReachesTheCall(t *testing.T) {
 	r.call(1, "wait", `{}`)
 	await(t, f.began)
 	r.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"enough"}}`)
-	got := r.next()
-	assert.Equal(t, "1", got.ID)
-	assert.EqualValues(t, 1, f.cancels.Load())
+	require.Eventually(t, func() bool { return f.cancels.Load() == 1 }, soon, time.Millisecond)
+	r.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+	assert.Equal(t, "2", r.next().ID, "a cancelled request gets no answer")
+	for id := "1"; id == "1"; { // its ID is free again
+		r.call(1, "echo", `{"text":"again"}`)
+		got := r.next()
+		if got.Error == nil {
+			assert.Equal(t, "1", got.ID)
+			break
+		}
+	}
+	r.end()
+}
+
+func TestCancelledRequestsMakeRoomForOthers(t *testing.T) {
+	f := newFakes()
+	r := startReady(t, New(f.set(), nil))
+	for id := range 3 * maxUnanswered {
+		r.call(id+100, "wait", `{}`)
+		r.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id+100))
+	}
+	r.send(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+	assert.Equal(t, "2", r.next().ID)
 	r.end()
 }
 
