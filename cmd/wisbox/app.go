@@ -24,6 +24,7 @@ type app struct {
 	out, err io.Writer
 	signals  *signals // nil in tests
 	args     []string
+	ofTools  bool // the command is about tools, and its errors name them
 
 	json  bool
 	debug bool
@@ -103,7 +104,11 @@ func (a *app) printError(err *tool.Error) {
 	if strings.HasPrefix(err.Field, "--") && !strings.Contains(err.Message, err.Field) { // other fields are the API's
 		where = " (" + err.Field + ")"
 	}
-	fmt.Fprintln(a.err, printable(fmt.Sprintf("wisbox: %s%s: %s", err.Kind, where, inCommands(err.Message))))
+	text := err.Message
+	if !a.ofTools {
+		text = inCommands(text)
+	}
+	fmt.Fprintln(a.err, printable(fmt.Sprintf("wisbox: %s%s: %s", err.Kind, where, text)))
 }
 
 // engineError gives the errors of run, exec and shell an exit code of their own: 1 could be the

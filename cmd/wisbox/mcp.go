@@ -84,8 +84,8 @@ whose name it prints at its start, and removes the file at its end.`,
 	markRare(opts.sessionFlags.flags, "allow", "image", "mount")
 	flags.StringVar(&opts.session, "session", "", "`NAME` of a kept session for all connections")
 	registerProfile(flags, &opts.profile, `the session's, else "wisbox"`)
-	flags.StringSliceVar(&opts.tools, "tools", nil, "offer only these tools: `GROUP`s ("+strings.Join(groupNames(), ", ")+") and names, separated by commas; repeatable (default all)")
-	flags.StringVar(&opts.optimizer, "digest-model", "", "offer the tool digest_optimize, which asks the model `NAME` at $"+modelURLVariable+"; see: wisbox lab digest optimize --help")
+	flags.StringSliceVar(&opts.tools, "tools", nil, "offer these tools: `GROUP`s ("+strings.Join(groupNames(), ", ")+") and names; repeatable (default "+strings.Join(usualTools, ",")+", or all of a profile)")
+	flags.StringVar(&opts.optimizer, "digest-model", "", "offer the tool digest_optimize, which asks the model `NAME` at $"+modelURLVariable)
 	flags.StringVar(&opts.http, "http", "", "serve HTTP on this `ADDRESS`: 127.0.0.1:PORT or unix:PATH")
 	flags.StringVar(&opts.tokenFile, "token-file", "", "`FILE` of the bearer token for --http (mode 600; created if missing)")
 	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web `ORIGIN` that may send requests, e.g. https://host:port; repeatable")
@@ -142,11 +142,17 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	if options.Tools != nil {
 		set = tool.NewSet(append(slices.Clone(set.Tools()), options.Tools(nil)...)...)
 	}
-	if set, err = opts.choose(set); err != nil {
+	set, listed, err := opts.choose(set)
+	if err != nil {
 		return err
 	}
 	server := mcpserver.New(set, &mcpserver.Options{
-		Version: version, Instructions: wisbox.GuidanceFor(&described, set), Logger: a.logger(),
+		Version: version, Instructions: wisbox.GuidanceFor(&described, listed), Logger: a.logger(),
+		Unlisted: func(name string) bool {
+			_, known := set.Lookup(name)
+			_, shown := listed.Lookup(name)
+			return known && !shown
+		},
 		Open: func(ctx context.Context) (mcpserver.Session, error) {
 			s, err := opts.open(ctx, m, so)
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/config"
 )
 
 // clientConfigs has the forms in which clients describe a server.
@@ -27,25 +28,29 @@ var clients = []string{"claude", "cursor", "vscode", "codex", "generic"}
 
 func (a *app) newMCPConfigCmd() *cobra.Command {
 	var client string
+	var bare bool
 	cmd := &cobra.Command{
 		Use:   "config [--client NAME] [-- FLAG...]",
 		Short: "Print the configuration that an agent runtime needs to start this server",
 		Long: `Prints the configuration for an agent runtime, in its own format, and on stderr
 the file to put it in; wisbox mcp install writes it there. Flags of wisbox mcp go
 after --; paths in them become absolute, since the runtime may start the server in any
-directory. Without --tools among them the server offers the groups files, shell,
-python and snapshots, or those that a configuration file's tools allow.
+directory. The server copies this folder into each session, unless --mount, --template
+or --session is among them, a configuration file has mounts, or --no-mount is given.
 The printed configuration includes --no-config, if given here or by $WISBOX_NO_CONFIG=1.`,
 		Example: `  wisbox mcp config --client claude
   wisbox mcp config --client codex -- --mount /home/me/project --profile openai`,
 		Args: behindDashes,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runMCPConfig(cmd.Context(), client, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runMCPConfig(cmd.Context(), client, bare, args)
+		},
 	}
-	registerClient(cmd, &client)
+	registerClient(cmd, &client, &bare)
 	return cmd
 }
 
-func registerClient(cmd *cobra.Command, client *string) {
+func registerClient(cmd *cobra.Command, client *string, bare *bool) {
+	cmd.Flags().BoolVar(bare, "no-mount", false, "begin with an empty workspace rather than a copy of this folder")
 	cmd.Flags().StringVar(client, "client", "generic", "`NAME`: "+strings.Join(clients, ", "))
 }
 
@@ -57,8 +62,8 @@ func behindDashes(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) runMCPConfig(ctx context.Context, client string, flags []string) error {
-	config, err := a.mcpConfig(ctx, client, flags)
+func (a *app) runMCPConfig(ctx context.Context, client string, bare bool, flags []string) error {
+	config, err := a.mcpConfig(ctx, client, bare, flags)
 	if err != nil {
 		return err
 	}
@@ -82,7 +87,7 @@ type serverEntry struct {
 	Args    []string `json:"args"`
 }
 
-func (a *app) mcpConfig(ctx context.Context, client string, flags []string) (*clientConfig, error) {
+func (a *app) mcpConfig(ctx context.Context, client string, bare bool, flags []string) (*clientConfig, error) {
 	key, ok := clientConfigs[client]
 	if !ok {
 		return nil, usageError{fmt.Errorf("--client is %q; it must be one of %s", client, strings.Join(clients, ", "))}
@@ -95,7 +100,7 @@ func (a *app) mcpConfig(ctx context.Context, client string, flags []string) (*cl
 	if err != nil {
 		return nil, err
 	}
-	if err := a.chooseUsual(ctx, cmd.Flags()); err != nil {
+	if err := a.mountHere(ctx, cmd.Flags(), bare); err != nil {
 		return nil, err
 	}
 	args := mcpArgs(cmd.Flags())
@@ -134,23 +139,22 @@ func indented(v any) string {
 // pathFlags are the flags of wisbox mcp whose values begin with a path.
 var pathFlags = []string{"mount", "allow-root", "token-file", "tls-cert", "tls-key", "cache", "seccomp", "containerfile"}
 
-// chooseUsual chooses the usual tools unless a flag or a file has chosen tools or a profile. A
-// named session must exist.
-func (a *app) chooseUsual(ctx context.Context, flags *pflag.FlagSet) error {
-	profile := flags.Lookup("profile").Value.String()
+// mountHere adds this folder as the mount, unless a flag or a configuration file says where the files
+// come from. A named session must exist.
+func (a *app) mountHere(ctx context.Context, flags *pflag.FlagSet, bare bool) error {
 	if session := flags.Lookup("session").Value.String(); session != "" {
-		err := a.withSession(ctx, session, func(s *wisbox.Session) error {
-			profile = cmp.Or(profile, s.Options().Profile)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+		return a.withSession(ctx, session, func(*wisbox.Session) error { return nil })
 	}
-	if flags.Changed("tools") || profile != "" && profile != "wisbox" {
+	if bare || flags.Changed("mount") || flags.Changed("template") {
 		return nil
 	}
-	return flags.Set("tools", usualTools)
+	files, _ := a.files() // the server itself reports an error
+	for _, c := range config.Merge(files) {
+		if c.Flag == "mount" || c.Flag == "template" {
+			return nil
+		}
+	}
+	return flags.Set("mount", ".")
 }
 
 // mcpFlags returns the given flags of wisbox mcp, with those that choose the state root and Podman.

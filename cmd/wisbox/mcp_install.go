@@ -22,22 +22,23 @@ import (
 
 func (a *app) newMCPInstallCmd() *cobra.Command {
 	var client string
-	var yes bool
+	var yes, bare bool
 	cmd := &cobra.Command{
 		Use:   "install --client NAME [-- FLAG...]",
 		Short: "Write this server into the configuration of an agent runtime",
 		Long: `Writes what wisbox mcp config prints into the client's own file: .mcp.json (claude),
 .cursor/mcp.json or .vscode/mcp.json of the current directory, or codex's config.toml
 in $CODEX_HOME or ~/.codex. Other servers in it stay. It shows the change and asks,
-unless you give --yes.`,
+unless you give --yes. The server copies this folder into each session, unless you say
+otherwise; see wisbox mcp config --help.`,
 		Example: `  wisbox mcp install --client claude -- --session box
   wisbox mcp install --client codex --yes`,
 		Args: behindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runMCPInstall(cmd.Context(), client, yes, args)
+			return a.runMCPInstall(cmd.Context(), client, yes, bare, args)
 		},
 	}
-	registerClient(cmd, &client)
+	registerClient(cmd, &client, &bare)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "write without asking")
 	return cmd
 }
@@ -54,8 +55,8 @@ func clientFile(client string) string {
 	}[client]
 }
 
-func (a *app) runMCPInstall(ctx context.Context, client string, yes bool, flags []string) error {
-	config, err := a.mcpConfig(ctx, client, flags)
+func (a *app) runMCPInstall(ctx context.Context, client string, yes, bare bool, flags []string) error {
+	config, err := a.mcpConfig(ctx, client, bare, flags)
 	if err != nil {
 		return err
 	}

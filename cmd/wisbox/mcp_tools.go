@@ -22,19 +22,36 @@ var toolGroups = []struct {
 	{"texts", []string{"context_load", "context_op"}},
 }
 
-// usualTools are the default tools in a client's configuration: those that most agents use. Each
-// tool in the list costs tokens in every turn.
-const usualTools = "files,shell,python,snapshots"
+// usualTools are the groups that are offered if nobody chooses any: those that most agents use. Each
+// tool in the list costs tokens in every turn. A profile's tools are its choice already.
+var usualTools = []string{"files", "shell", "python", "snapshots"}
+
+// allTools chooses every tool.
+const allTools = "all"
 
 func groupNames() (names []string) {
 	for _, g := range toolGroups {
 		names = append(names, g.name)
 	}
-	return names
+	return append(names, allTools)
 }
 
-// choose returns the tools that both --tools and a configuration file choose.
-func (o *mcpOptions) choose(set *tool.Set) (*tool.Set, error) {
+// choose returns the tools to offer: those that both --tools and a configuration file choose. If neither
+// does, clients may call all, but only the usual ones are listed.
+func (o *mcpOptions) choose(set *tool.Set) (offered, listed *tool.Set, err error) {
+	if len(o.tools) == 0 && o.fileTools == nil && (o.profile == "" || o.profile == "wisbox") {
+		words := usualTools
+		if o.optimizer != "" {
+			words = append(slices.Clone(words), "digest")
+		}
+		listed, err = chosenTools(set, "--tools", words)
+		return set, listed, err
+	}
+	offered, err = o.chosen(set)
+	return offered, offered, err
+}
+
+func (o *mcpOptions) chosen(set *tool.Set) (*tool.Set, error) {
 	given, err := chosenTools(set, "--tools", o.tools)
 	if err != nil || o.fileTools == nil {
 		return given, err
@@ -56,7 +73,7 @@ func (o *mcpOptions) choose(set *tool.Set) (*tool.Set, error) {
 // chosenTools returns the tools of a set that the words choose, which are names of groups and
 // tools; without words it returns all.
 func chosenTools(set *tool.Set, source string, words []string) (*tool.Set, error) {
-	if len(words) == 0 {
+	if len(words) == 0 || slices.Contains(words, allTools) {
 		return set, nil
 	}
 	wanted := map[string]bool{}

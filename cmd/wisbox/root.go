@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+)
 
 const rootHelp = `wisbox gives an agent a workspace, a directory on this machine that programs
 see as /workspace in a limited container without a network, and tools for it.
@@ -38,7 +42,10 @@ func (a *app) newRootCmd() *cobra.Command {
 		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.chooseRemote(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.ofTools = slices.Contains([]string{"mcp", "tools"}, nameOf(cmd))
+			return a.chooseRemote(cmd)
+		},
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
