@@ -26,8 +26,13 @@ func caveats(s *survey, r *Report) []string {
 		say("the workspace has no files")
 		return out
 	}
-	if len(r.Languages) > 0 && !hasTests(s) {
+	tested := slices.ContainsFunc(r.Commands, func(c Command) bool { return c.Purpose == "test" })
+	switch {
+	case len(r.Languages) == 0:
+	case !hasTests(s):
 		say("no tests were found")
+	case !tested:
+		say("no command that runs the tests was found")
 	}
 	if large := s.large(); len(large) > 0 {
 		say("large files: %s", list(large))

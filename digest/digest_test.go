@@ -99,6 +99,37 @@ func TestTestsThatUnittestDoesNotFindAreNotNamed(t *testing.T) {
 	}
 }
 
+func TestTestsOfAnUnknownStyleGetTheConfiguredCommandOrACaveat(t *testing.T) {
+	const pytest, caveat = "python3 -m pytest", "no command that runs the tests was found"
+	table := "[project]\nname = \"a\"\n[tool.pytest.ini_options]\npython_functions = \"check_*\"\n"
+	for name, c := range map[string]struct {
+		config, settings, test string
+		line, caveat           string
+	}{
+		"a table":                {"pyproject.toml", table, "def check_it(): pass\n", pytest, ""},
+		"no function at all":     {"pyproject.toml", table, "from cases import *\n", pytest, ""},
+		"pytest.ini":             {"pytest.ini", "[pytest]\n", "def check_it(): pass\n", pytest, ""},
+		"tox.ini":                {"tox.ini", "[pytest]\n", "def check_it(): pass\n", pytest, ""},
+		"setup.cfg":              {"setup.cfg", "[tool:pytest]\n", "def check_it(): pass\n", pytest, ""},
+		"nothing configured":     {"pyproject.toml", "[project]\nname = \"a\"\n", "def check_it(): pass\n", "", caveat},
+		"a name in a text":       {"pyproject.toml", "[project]\ntext = \"\"\"\n[tool.pytest]\n\"\"\"\n", "def check_it(): pass\n", "", caveat},
+		"a name without a score": {"pyproject.toml", "[project]\nname = \"a\"\n", "def testIt(): pass\n", pytest, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Build(context.Background(), os.DirFS(lay(t, map[string]string{c.config: c.settings, "tests/test_a.py": c.test, "a.py": ""})))
+			require.NoError(t, err)
+			line := ""
+			for _, c := range r.Commands {
+				if c.Purpose == "test" && c.Line != "tox" {
+					line = c.Line
+				}
+			}
+			assert.Equal(t, c.line, line)
+			assert.Equal(t, c.caveat, strings.Join(r.Caveats, "; "))
+		})
+	}
+}
+
 func TestProjectsInMountedFoldersAreNamedWithTheirDirectory(t *testing.T) {
 	test := "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        pass\n"
 	for name, c := range map[string]struct {

@@ -79,7 +79,7 @@ func (p *part) pythonTests(own bool) testStyle {
 		}
 		text := p.read(p.b, f.path)
 		if !strings.Contains(text, "TestCase") {
-			if strings.Contains(text, "def test_") {
+			if strings.Contains(text, "def test") { // pytest's default prefix has no underscore
 				return pytestTests
 			}
 			continue
@@ -125,7 +125,7 @@ type python struct {
 
 // note records the sections of a configuration file.
 func (py *python) note(text string) {
-	for _, mark := range []string{"[tool:pytest]", "[mypy]", "[flake8]"} {
+	for _, mark := range []string{"[tool:pytest]", "[pytest]", "[mypy]", "[flake8]"} {
 		if strings.Contains(text, mark) {
 			py.marks = append(py.marks, mark)
 		}
@@ -140,14 +140,16 @@ func (py *python) uses(tool, mark string, files ...string) bool {
 }
 
 func (py *python) test(style testStyle) []Command {
-	if style == noTests {
+	// Its configuration may name other files and functions than those that pythonTests knows.
+	configured := py.uses("pytest", "[tool:pytest]", "pytest.ini") || py.uses("", "[pytest]")
+	if style == noTests && !configured {
 		return nil
 	}
 	where := py.source
 	if where == "" {
 		where = path.Join(py.p.dir, "tests")
 	}
-	if style == pytestTests || py.uses("pytest", "[tool:pytest]", "pytest.ini", "conftest.py") {
+	if style == pytestTests || configured || py.p.own("conftest.py") != "" {
 		return []Command{py.command("test", py.withPath("python3 -m pytest"), where, "python3:pytest")}
 	}
 	line := "python3 -m unittest discover"
