@@ -128,7 +128,7 @@ func (e *entry) child(name string) *entry {
 
 func (e *entry) take(st *unix.Stat_t) {
 	e.mode, e.mtime, e.size = uint32(st.Mode)&0o7777, st.Mtim.Nano(), st.Size
-	e.ino, e.ctime, e.links = st.Ino, st.Ctim.Nano(), uint32(min(st.Nlink, math.MaxUint32))
+	e.ino, e.ctime, e.links = st.Ino, st.Ctim.Nano(), uint32(min(uint64(st.Nlink), math.MaxUint32)) //nolint:unconvert // macOS has 16 bits
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		e.kind = file

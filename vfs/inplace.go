@@ -135,7 +135,7 @@ func (c *change) commitPatch() (err error) {
 		err = p.file.Truncate(p.size)
 	}
 	if err == nil && now.Mode&0o7000 != 0 { // as with a new file
-		err = unix.Fchmod(int(p.file.Fd()), now.Mode&0o777)
+		err = unix.Fchmod(int(p.file.Fd()), uint32(now.Mode&0o777)) //nolint:unconvert // macOS has 16 bits
 	}
 	return errors.Join(err, c.flushPatch())
 }
