@@ -419,7 +419,7 @@ func (l *local) reset(ctx context.Context, _ journal.Call, replace func(func() (
 		if err := next.Place(ctx); err != nil {
 			return nil, err
 		}
-		files, err := l.refurnish(ctx)
+		files, err := l.refurnish()
 		if err != nil {
 			return nil, err
 		}
@@ -441,7 +441,7 @@ func (l *local) reset(ctx context.Context, _ journal.Call, replace func(func() (
 }
 
 // refurnish makes the tools again, over a new workspace.
-func (l *local) refurnish(ctx context.Context) (*vfs.FS, error) {
+func (l *local) refurnish() (*vfs.FS, error) {
 	if err := removeLisp(l.dir); err != nil {
 		return nil, err
 	}

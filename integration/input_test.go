@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,7 +57,7 @@ func TestACommandInTheBackgroundIsNotStopped(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
 	shell := exec.Command("bash", "--norc", "-i")
-	shell.Env = append(h.command().Env, "TERM=dumb", "PS1=? ", "W="+binary(t))
+	shell.Env = append(slices.Clip(h.command().Env), "TERM=dumb", "PS1=? ", "W="+binary(t))
 	p := atTerminal(t, shell, &pty.Winsize{Rows: 30, Cols: 200})
 	p.types("", "? ")
 	p.types("set -b; for x in 'exec box' run; do $W $x -- sh -c 'echo d''one' & wait; done; echo bo''th\r", "both")

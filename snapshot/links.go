@@ -54,9 +54,8 @@ type group struct {
 	names int // how many
 
 	// Of one round of a restore.
-	staying map[uint64]int // inodes of the workspace that have the wanted file, and how many names each has
-	chosen  uint64         // the inode that stays; 0 for a new file
-	from    *linkSource    // a name of the chosen inode
+	chosen uint64      // the inode that stays; 0 for a new file
+	from   *linkSource // a name of the chosen inode
 
 	mu   sync.Mutex // guards the fields below
 	lead string     // a name in the staging directory

@@ -209,7 +209,7 @@ func TestEditsKeepTheFileWhileProgramsRun(t *testing.T) {
 		before := inode(t, w.at("f"))
 		program, err := os.Open(w.at("f"))
 		require.NoError(t, err)
-		want := strings.Replace("a\nb\nlonger than b\nc\n", c.old, c.now, -1)
+		want := strings.ReplaceAll("a\nb\nlonger than b\nc\n", c.old, c.now)
 		w.ok("edit_file", args(map[string]any{"file_path": "f", "old_string": c.old, "new_string": c.now, "replace_all": true}))
 		assert.Equal(t, want, w.content("f"))
 		assert.Equal(t, before, inode(t, w.at("f")))

@@ -165,7 +165,7 @@ func Write(w io.Writer, families []Family) error {
 		if len(f.Samples) == 0 {
 			continue
 		}
-		out.WriteString("# HELP " + f.Name + " " + inHelp.Replace(f.Help) + "\n# TYPE " + f.Name + " " + f.Type + "\n")
+		_, _ = out.WriteString("# HELP " + f.Name + " " + inHelp.Replace(f.Help) + "\n# TYPE " + f.Name + " " + f.Type + "\n")
 		for _, s := range f.Samples {
 			if f.Type != Histogram {
 				line(out, f.Name, s.Labels, "", number(s.Value))
@@ -185,15 +185,15 @@ func line(out *bufio.Writer, name string, labels []Label, bound, value string) {
 	if bound != "" {
 		labels = append(slices.Clip(labels), Label{"le", bound})
 	}
-	out.WriteString(name)
+	_, _ = out.WriteString(name)
 	for i, l := range labels {
-		out.WriteByte("{,"[min(i, 1)])
-		out.WriteString(l.Name + `="` + inLabel.Replace(l.Value) + `"`)
+		_ = out.WriteByte("{,"[min(i, 1)])
+		_, _ = out.WriteString(l.Name + `="` + inLabel.Replace(l.Value) + `"`)
 	}
 	if len(labels) > 0 {
-		out.WriteByte('}')
+		_ = out.WriteByte('}')
 	}
-	out.WriteString(" " + value + "\n")
+	_, _ = out.WriteString(" " + value + "\n")
 }
 
 func number(x float64) string {

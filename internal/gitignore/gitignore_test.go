@@ -28,7 +28,7 @@ func byGit(t require.TestingT, rules string, paths []string) map[string]bool {
 	cmd.Stdout = &out
 	_ = cmd.Run() // 1: nothing is ignored
 	ignored := map[string]bool{}
-	for _, p := range strings.Split(out.String(), "\x00") {
+	for p := range strings.SplitSeq(out.String(), "\x00") {
 		ignored[p] = p != ""
 	}
 	return ignored

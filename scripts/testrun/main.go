@@ -149,7 +149,6 @@ type run struct {
 
 	mu      sync.Mutex
 	out     map[string][]byte // by command, package and test
-	builds  map[string][]byte
 	failed  []failure
 	passed  int
 	skipped int
