@@ -62,7 +62,7 @@ func (s *bash) tool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "bash", Title: "Run a command in a shell", Destructive: true, Effect: tool.LastingEffect,
 		Description: "Run a command in a bash shell that stays between calls, in the workspace, without network. " +
-			"A command that runs for more than 120 s ends the shell. Its standard input is empty.",
+			"A command that runs for more than 120 s ends the shell. Its standard input is empty, and redirections by exec end with the command.",
 	}, s.call)
 }
 
@@ -90,13 +90,14 @@ func (s *bash) call(ctx context.Context, p bashParams) (bashResult, error) {
 
 // run passes the command to the shell and reads its output until the end. A mark follows the
 // command's output. It can't be guessed, and it is quoted in two parts so that a shell that echoes
-// its input doesn't print it.
+// its input doesn't print it. Redirections that the command makes with exec end with it: otherwise
+// the mark, and what later commands print, would go elsewhere.
 func (s *bash) run(ctx context.Context, command string) (bashResult, error) {
 	if err := s.start(ctx); err != nil {
 		return bashResult{}, err
 	}
 	mark := rand.Text()
-	line := fmt.Sprintf("eval %s </dev/null; printf '\\n%%s%%s %%d\\n' %s %s $?\n", quote(command), mark[:8], mark[8:])
+	line := fmt.Sprintf("eval %s </dev/null 2>&1 >&2; printf '\\n%%s%%s %%d\\n' %s %s $?\n", quote(command), mark[:8], mark[8:])
 	if err := s.write(ctx, line); err != nil {
 		s.kill(ctx)
 		return bashResult{}, err
@@ -117,7 +118,7 @@ func (s *bash) write(ctx context.Context, text string) error {
 }
 
 // start starts a shell if there is none, or if the last one has ended or was lost with its
-// container.
+// container. It writes both streams to one pipe: of two, one may be read after the mark.
 func (s *bash) start(ctx context.Context) error {
 	if s.id != "" && s.alive(ctx) {
 		return nil
@@ -125,7 +126,7 @@ func (s *bash) start(ctx context.Context) error {
 	s.id, s.read = "", 0
 	p, err := ask[struct {
 		ID string `json:"process_id"`
-	}](ctx, s.to, "process_start", args{"commands": []string{"bash", "--norc", "--noprofile"}})
+	}](ctx, s.to, "process_start", args{"commands": []string{"bash", "-c", "exec bash --norc --noprofile 2>&1"}})
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,23 @@ func TestTheAnthropicProfileHasAShellThatStaysAndAnEditor(t *testing.T) {
 	assert.Equal(t, "/\na.py\ndir/\ndir/deep/\ndir/f\nsub/", edit(args{"command": "view", "path": "/"}))
 }
 
+func TestTheAnthropicShellAnswersWithAllOutputInItsOrder(t *testing.T) {
+	c := newWorld(t).needsPodman().stdio("--profile", "anthropic")
+	bash := func(command string) args { return c.call("bash", args{"command": command}) }
+
+	for range 25 {
+		assert.Equal(t, "1\n2\n3\n4\n", bash("echo 1; echo 2 >&2; echo 3; echo 4 >&2")["output"])
+	}
+	for name, redirection := range map[string]string{
+		"both": "exec >file 2>&1", "stdout": "exec >file", "stderr": "exec 2>file", "closed": "exec >&- 2>&-", "a pipe": "exec > >(cat >file)",
+	} {
+		assert.EqualValues(t, 3, bash(redirection + "; (exit 3)")["exit_code"], name)
+		assert.Equal(t, "out\nerr\n", bash("echo out; echo err >&2")["output"], name)
+	}
+	bash("exec >file; echo kept")
+	assert.Equal(t, "kept\n", bash("cat file")["output"])
+}
+
 func TestTheOpenAIProfileHasShellAndPatch(t *testing.T) {
 	c := newWorld(t).needsPodman().stdio("--profile", "openai")
 	assert.ElementsMatch(t, []string{"shell", "apply_patch"}, listed(t, c))
