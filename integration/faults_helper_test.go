@@ -204,7 +204,7 @@ func dialPodman(ctx context.Context, m *wisbox.Manager) (net.Conn, error) {
 	if err == nil {
 		return conn, nil
 	}
-	fmt.Fprintf(os.Stderr, "podman's service has ended: %v\n%s\n", err, lastWords(filepath.Join(filepath.Dir(socket), "service.log")))
+	fmt.Fprintf(os.Stderr, "podman's service has ended: %v\n%s\n", err, lastWords(filepath.Join(env.root, "podman.log")))
 	if _, err := b.List(ctx); err != nil { // it notices
 		return nil, err
 	}

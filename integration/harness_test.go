@@ -40,6 +40,9 @@ func runAll(m *testing.M) int {
 	if dir := os.Getenv(internetDir); dir != "" {
 		return internet(dir)
 	}
+	if n := os.Getenv(createsOfChild); n != "" {
+		return createSome(n)
+	}
 	root, err := os.MkdirTemp("", "wisbox-it-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

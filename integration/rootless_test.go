@@ -41,7 +41,7 @@ const rootlessNightly = `TestTheDocsCommandsWork|TestBench.*|TestAnAgentWorks.*|
 
 // What `make test` runs as the user: that each part of a session works, and that nothing gets out.
 const (
-	rootlessQuick      = `^(TestTheMainJob|TestProbes|TestThereIsNoNetwork|TestNothingOfTheHosts|TestBothSides|TestProgramsOfOne|TestAKeptSession|TestAContainerThatIs|TestConformance|TestFault_F(09|10|13|14|18|37)|TestDisk|TestEgressOfOne)`
+	rootlessQuick      = `^(TestTheMainJob|TestProbes|TestThereIsNoNetwork|TestNothingOfTheHosts|TestBothSides|TestProgramsOfOne|TestAKeptSession|TestAContainerThatIs|TestConformance|TestFault_F(09|10|13|14|18|37)|TestDisk|TestEgressOfOne|TestContainersOfEight)`
 	rootlessQuickCases = `^(files|shell|process|python|mounts)\.`
 )
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net/http"
 	"os"
 	"path"
 	"regexp"
@@ -238,7 +237,7 @@ func noUser(image, kind, name string, cause error) error {
 
 // postCompanion creates a companion. As for a sandbox, the request outlives ctx.
 func (s *Sandbox) postCompanion(ctx context.Context, spec companion, cleanup *undo.Steps) error {
-	err := s.b.do(context.WithoutCancel(ctx), request{method: http.MethodPost, path: "/containers/create", body: spec.generate(), limit: createTimeout})
+	err := s.b.post(ctx, spec.container, spec.generate())
 	if isTaken(err) {
 		return fail(sandbox.ErrExists, err, "another process is starting it; try again")
 	}

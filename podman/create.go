@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/containers/podman/v5/pkg/specgen"
+
 	"github.com/wisbox/wisbox/agent/resident"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/sandbox"
@@ -108,12 +110,15 @@ func (b *Backend) labels(spec sandbox.Spec) map[string]string {
 // make creates the container. The request outlives ctx: if it were cut off, it could still create the
 // container later, unnoticed.
 func (b *Backend) make(ctx context.Context, c container, cleanup *undo.Steps) error {
-	err := b.post(ctx, c)
+	if err := c.userns.usable(); err != nil {
+		return err
+	}
+	err := b.post(ctx, c, c.generate())
 	if isTaken(err) {
 		if err = b.clear(ctx, c); err != nil {
 			return err
 		}
-		err = b.post(ctx, c)
+		err = b.post(ctx, c, c.generate())
 	}
 	if isTaken(err) {
 		return fail(sandbox.ErrExists, err, "another process made it meanwhile; open it")
@@ -127,10 +132,35 @@ func (b *Backend) make(ctx context.Context, c container, cleanup *undo.Steps) er
 	return explain(ctx, "create the container", err)
 }
 
-func (b *Backend) post(ctx context.Context, c container) error {
-	return b.do(context.WithoutCancel(ctx), request{
-		method: http.MethodPost, path: "/containers/create", body: c.generate(), limit: createTimeout,
-	})
+// post sends a create request. If the service ended meanwhile, it repeats the request once, with the service that is
+// found or started then; what the first one left behind has the same name.
+func (b *Backend) post(ctx context.Context, c container, spec *specgen.SpecGenerator) error {
+	e, broken := b.postOnce(ctx, spec)
+	if !isBroken(broken) || ctx.Err() != nil {
+		return broken
+	}
+	b.log.Warn("podman's service ended; the container is created again", "name", c.name, "error", broken)
+	if e != nil {
+		b.forget(e)
+	}
+	_, err := b.postOnce(ctx, spec)
+	if err == nil || isAnswer(err) {
+		return err
+	}
+	return errors.Join(broken, err)
+}
+
+// postOnce also returns the service that was in use, or nil.
+func (b *Backend) postOnce(ctx context.Context, spec *specgen.SpecGenerator) (*engine, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = b.do(context.WithoutCancel(ctx), request{method: http.MethodPost, path: "/containers/create", body: spec, limit: createTimeout})
+	if words := e.log.lastWords(); isBroken(err) && words != "" {
+		err = &endedError{words, err}
+	}
+	return e, err
 }
 
 func isTaken(err error) bool {

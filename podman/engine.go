@@ -41,6 +41,7 @@ type engine struct {
 	// alone reports whether the service is for one build, and ends with it.
 	alone bool
 	info  hostInfo
+	log   serviceLog
 }
 
 func newEngine(conn *bindings.Connection, from string) *engine {

@@ -72,16 +72,11 @@ func says(err error, words ...string) bool {
 	return false
 }
 
-// noSubIDs is rootless Podman's error for missing subordinate IDs. Version 4.3.1 also returns it
-// for about one in 60 containers that are created at the same time: reading /etc/subuid for two of
-// them fails for one, and Podman drops that error.
-const noSubIDs = "keep-id requires additional uids or gids"
-
 // isTransient reports whether an error is known to pass within moments.
 func isTransient(err error) bool {
 	var api *apiError
 	if errors.As(err, &api) {
-		return says(err, "database is locked", "resource busy", "resource temporarily unavailable", "ebusy", noSubIDs)
+		return says(err, "database is locked", "resource busy", "resource temporarily unavailable", "ebusy")
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -97,10 +92,28 @@ func isTransport(err error) bool {
 	return isRefused(err) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
+// isBroken reports whether a service ended before its answer, or closed the connection.
+func isBroken(err error) bool {
+	var ours *Error
+	return isTransport(err) && !errors.As(err, &ours) && !errors.Is(err, errHung)
+}
+
+// endedError is the error of a request whose service crashed.
+type endedError struct {
+	words string // the line of its log that says so
+	cause error
+}
+
+func (e *endedError) Error() string {
+	return fmt.Sprintf("podman's service ended: %s: %v", e.words, e.cause)
+}
+func (e *endedError) Unwrap() error { return e.cause }
+
 // explain returns the error of a request for a caller. doing describes the action, such as "create the
 // container".
 func explain(ctx context.Context, doing string, err error) error {
 	var ours *Error
+	var ended *endedError
 	switch {
 	case err == nil:
 		return nil
@@ -116,12 +129,12 @@ func explain(ctx context.Context, doing string, err error) error {
 		return fail(sandbox.ErrUnavailable, err, "podman's service does not see this host's files (%s); it must run on this machine, in the same mount namespace", doing)
 	case says(err, "no space left", "enospc"):
 		return fail(sandbox.ErrUnavailable, err, "podman's storage is full (%s); free some with `podman system prune`", doing)
-	case says(err, noSubIDs):
-		return fail(sandbox.ErrUnavailable, err, "podman found no subordinate IDs for this user (%s); add some with `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$USER\"`, then run `podman system migrate`", doing)
 	case says(err, "session key") && says(err, "quota exceeded"):
 		return fail(sandbox.ErrUnavailable, err, "the kernel's keys are used up (%s); end sessions, or raise the sysctl kernel.keys.maxkeys", doing)
 	case says(err, "allocating lock", "no locks", "lock is exhausted"):
 		return fail(sandbox.ErrUnavailable, err, "podman has no locks left (%s); remove old containers, or raise num_locks", doing)
+	case errors.As(err, &ended):
+		return fail(sandbox.ErrUnavailable, err, "podman's service ended (%s): %s; try again, and see podman.log in wisbox's cache directory", doing, ended.words)
 	case isTransport(err):
 		return fail(sandbox.ErrUnavailable, err, "the connection to podman's service broke (%s); try again", doing)
 	}

@@ -3,12 +3,15 @@ package podman
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +20,7 @@ import (
 	"github.com/containers/podman/v5/pkg/bindings"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.podman.io/storage/pkg/idtools"
 
 	"github.com/wisbox/wisbox/podman/podmantest"
 	"github.com/wisbox/wisbox/sandbox"
@@ -67,13 +71,11 @@ func TestCreateRunRemove(t *testing.T) {
 func TestAPassingFaultIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	locked := podmantest.Fails(500, "database is locked")
-	noIDs := podmantest.Fails(500, "keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid to function correctly: %!w(<nil>)")
 	for _, c := range []struct {
 		name, method, part string
 		fault              http.HandlerFunc
 	}{
 		{"create", "POST", "/containers/create", locked},
-		{"subordinate IDs", "POST", "/containers/create", noIDs},
 		{"start", "POST", "/start", locked},
 		{"image", "GET", "/images/", locked},
 		{"exec", "POST", "/exec", locked},
@@ -88,6 +90,91 @@ func TestAPassingFaultIsTriedAgain(t *testing.T) {
 	}
 }
 
+// broken ends the connection without an answer, as a service does that crashes.
+func broken(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+func TestACreateWhoseServiceEndedIsRepeatedOnce(t *testing.T) {
+	t.Parallel()
+	b, server := newFake(t)
+	server.Fault("POST", "/containers/create", broken, broken, broken)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+	before := server.Count("POST", "/containers/create")
+	server.Fault("POST", "/containers/create", slices.Repeat([]http.HandlerFunc{broken}, 20)...)
+	_, err = b.Create(t.Context(), fakeSpec(t))
+	require.ErrorContains(t, err, "the connection to podman's service broke")
+	require.LessOrEqual(t, server.Count("POST", "/containers/create")-before, 2*maxTries)
+	require.Empty(t, server.Containers())
+}
+
+func TestACreateSaysWhatEndedItsService(t *testing.T) {
+	t.Parallel()
+	b, server := newFake(t)
+	_, err := b.List(t.Context()) // it connects
+	require.NoError(t, err)
+	log := filepath.Join(t.TempDir(), "podman.log")
+	require.NoError(t, os.WriteFile(log, []byte("panic: an old one\n"), 0o600))
+	b.eng.Load().log.open(log)
+	crash := func(w http.ResponseWriter, r *http.Request) {
+		out, err := os.OpenFile(log, os.O_APPEND|os.O_WRONLY, 0)
+		assert.NoError(t, err)
+		_, err = out.WriteString("time=x level=warning msg=y\nSIGSEGV: segmentation violation\nPC=0x7f m=9 sigcode=1\n\ngoroutine 0 [idle]:\n")
+		assert.NoError(t, errors.Join(err, out.Close()))
+		broken(w, r)
+	}
+	server.Fault("POST", "/containers/create", slices.Repeat([]http.HandlerFunc{crash}, 20)...)
+	_, err = b.Create(t.Context(), fakeSpec(t))
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.ErrorContains(t, err, "podman's service ended (create the container): SIGSEGV: segmentation violation; ")
+	require.NotContains(t, err.Error(), log)
+}
+
+// rootlessInfo is the description of a service of a user who has so many subordinate IDs.
+func rootlessInfo(uids, gids int) http.HandlerFunc {
+	list := func(n int) string {
+		own := `{"container_id": 0, "host_id": 1001, "size": 1}`
+		if n > 1 { // two ranges
+			own = fmt.Sprintf(`{"container_id": 2, "host_id": 900000, "size": %d}, %s, {"container_id": 1, "host_id": 100000, "size": 1}`, n-1, own)
+		}
+		return "[" + own + "]"
+	}
+	return podmantest.Text(fmt.Sprintf(`{"host": {"cgroupVersion": "v2", "kernel": "6.1", "security": {"rootless": true},
+		"idMappings": {"uidmap": %s, "gidmap": %s}}, "version": {"Version": "4.3.1"}}`, list(uids), list(gids)))
+}
+
+// A service that has to look for the IDs itself may end if it does that for two containers at once.
+func TestARootlessCreateNamesAllItsIDs(t *testing.T) {
+	t.Parallel()
+	b, server := newFake(t)
+	server.Fault("GET", "/info", rootlessInfo(65536, 1200))
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	made := server.Containers()
+	require.Len(t, made, 1)
+	require.NotContains(t, string(made[0].Spec), "keep-id")
+	var spec struct {
+		UserNS     struct{ NSMode string }
+		IDMappings struct{ UIDMap, GIDMap []idtools.IDMap }
+	}
+	require.NoError(t, json.Unmarshal(made[0].Spec, &spec))
+	require.Equal(t, "private", spec.UserNS.NSMode)
+	require.Equal(t, []idtools.IDMap{{ContainerID: 0, HostID: 1, Size: 1000}, {ContainerID: 1000, HostID: 0, Size: 1}, {ContainerID: 1001, HostID: 1001, Size: 64536}}, spec.IDMappings.UIDMap)
+	require.Equal(t, []idtools.IDMap{{ContainerID: 0, HostID: 1, Size: 1000}, {ContainerID: 1000, HostID: 0, Size: 1}, {ContainerID: 1001, HostID: 1001, Size: 200}}, spec.IDMappings.GIDMap)
+	require.NoError(t, s.Close(t.Context()))
+}
+
+func TestAUserWithoutSubordinateIDsIsToldSo(t *testing.T) {
+	t.Parallel()
+	for _, ids := range [][2]int{{0, 65536}, {65536, 0}, {0, 0}} {
+		b, server := newFake(t)
+		server.Fault("GET", "/info", rootlessInfo(ids[0], ids[1]))
+		_, err := b.Create(t.Context(), fakeSpec(t))
+		require.ErrorContains(t, err, "usermod --add-subuids")
+		require.Zero(t, server.Count("POST", "/containers/create"))
+	}
+}
+
 func TestAFaultThatStaysIsTriedThreeTimes(t *testing.T) {
 	t.Parallel()
 	b, server := newFake(t)
@@ -97,10 +184,6 @@ func TestAFaultThatStaysIsTriedThreeTimes(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrUnavailable)
 	require.Equal(t, 3, server.Count("POST", "/containers/create"))
 	require.Empty(t, server.Containers())
-	noIDs := podmantest.Fails(500, "keep-id requires additional UIDs or GIDs defined in /etc/subuid")
-	server.Fault("POST", "/containers/create", noIDs, noIDs, noIDs)
-	_, err = b.Create(t.Context(), fakeSpec(t))
-	require.ErrorContains(t, err, "usermod --add-subuids")
 }
 
 func TestAFailedCreateLeavesNothing(t *testing.T) {

@@ -5,17 +5,23 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"go.podman.io/storage/pkg/idtools"
 )
 
 // hostInfo is the part of `podman info` that is used here. It is a separate struct because the types of
 // other fields change between versions.
 type hostInfo struct {
 	Host struct {
-		Arch           string `json:"arch"`
-		CgroupManager  string `json:"cgroupManager"`
-		CgroupsVersion string `json:"cgroupVersion"` // "v1" or "v2"
-		Kernel         string `json:"kernel"`
-		OCIRuntime     struct {
+		Arch           string   `json:"arch"`
+		CgroupManager  string   `json:"cgroupManager"`
+		CgroupsVersion string   `json:"cgroupVersion"` // "v1" or "v2"
+		Kernel         string   `json:"kernel"`
+		IDMappings     struct { // of the namespace in which a rootless service runs
+			UIDs []idtools.IDMap `json:"uidmap"`
+			GIDs []idtools.IDMap `json:"gidmap"`
+		} `json:"idMappings"`
+		OCIRuntime struct {
 			Name    string `json:"name"`
 			Package string `json:"package"`
 			Path    string `json:"path"`

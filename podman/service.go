@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	maxServiceLog = 1 << 20
 	lockPoll      = 20 * time.Millisecond
 	maxSocketPath = 100 // bytes; the kernel's limit is 108
 )
@@ -32,6 +31,7 @@ const (
 // processes of a user, found through a small file in dir. Nobody kills it.
 type service struct {
 	dir     string   // 0700
+	state   string   // of the log, which outlives a login
 	podman  string   // the program
 	runtime string   // the caller's choice, "" to try them
 	runsc   string   // path of gVisor's runtime, "" if there is none
@@ -48,6 +48,7 @@ type service struct {
 type pointer struct {
 	Socket string `json:"socket"`
 	PID    int    `json:"pid"`
+	Log    string `json:"log"` // its path
 }
 
 // startError reports a private service that did not start.
@@ -95,15 +96,16 @@ func (b *Backend) startOwn(ctx context.Context) (*engine, error) {
 }
 
 func (s *service) open(ctx context.Context) (*engine, error) {
-	socket, err := s.ensure(ctx)
+	p, err := s.ensure(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e, err := dial(ctx, "wisbox's own podman service", bindings.Options{URI: "unix://" + socket})
+	e, err := dial(ctx, "wisbox's own podman service", bindings.Options{URI: "unix://" + p.Socket})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.describe(ctx, e, socket); err != nil {
+	e.log.open(p.Log)
+	if err := s.describe(ctx, e, p.Socket); err != nil {
 		e.close()
 		return nil, err
 	}
@@ -136,25 +138,25 @@ func (s *service) describe(ctx context.Context, e *engine, socket string) error 
 
 // infoFile returns the name of the file with the host's description from the service of that socket. It is removed with
 // the socket. Increase its number if the fields of hostInfo change: other versions of wisbox keep other fields.
-func infoFile(socket string) string { return filepath.Base(socket) + "-3.json" }
+func infoFile(socket string) string { return filepath.Base(socket) + "-4.json" }
 
 func (s *service) described(e *engine, socket string) bool {
 	data, err := os.ReadFile(filepath.Join(s.dir, infoFile(socket)))
 	return err == nil && json.Unmarshal(data, &e.info) == nil
 }
 
-// ensure returns the socket of a listening service.
-func (s *service) ensure(ctx context.Context) (string, error) {
-	if socket, ok := s.listening(); ok {
-		return socket, nil
+// ensure returns a listening service.
+func (s *service) ensure(ctx context.Context) (pointer, error) {
+	if p, ok := s.listening(); ok {
+		return p, nil
 	}
 	lock, err := s.lock(ctx)
 	if err != nil {
-		return "", err
+		return pointer{}, err
 	}
 	defer lock.Close()
-	if socket, ok := s.listening(); ok {
-		return socket, nil
+	if p, ok := s.listening(); ok {
+		return p, nil
 	}
 	return s.start(ctx)
 }
@@ -169,16 +171,12 @@ func (s *service) lock(ctx context.Context) (*flock.Flock, error) {
 }
 
 // listening reports whether the service of the pointer file accepts connections.
-func (s *service) listening() (string, bool) {
+func (s *service) listening() (p pointer, ok bool) {
 	data, err := os.ReadFile(filepath.Join(s.dir, "service.json"))
-	if err != nil {
-		return "", false
+	if err != nil || json.Unmarshal(data, &p) != nil || filepath.Dir(p.Socket) != s.dir {
+		return pointer{}, false
 	}
-	var p pointer
-	if json.Unmarshal(data, &p) != nil || filepath.Dir(p.Socket) != s.dir {
-		return "", false
-	}
-	return p.Socket, accepts(p.Socket)
+	return p, accepts(p.Socket)
 }
 
 func accepts(socket string) bool {
@@ -191,35 +189,39 @@ func accepts(socket string) bool {
 }
 
 // start starts the service. The caller holds the lock.
-func (s *service) start(ctx context.Context) (string, error) {
+func (s *service) start(ctx context.Context) (pointer, error) {
 	s.removeSockets()
 	socket := filepath.Join(s.dir, "s"+rand.Text()[:6])
 	if len(socket) >= maxSocketPath {
-		return "", fmt.Errorf("the socket's path would have %d bytes; the maximum is %d: choose a shorter runtime directory", len(socket), maxSocketPath-1)
+		return pointer{}, fmt.Errorf("the socket's path would have %d bytes; the maximum is %d: choose a shorter runtime directory", len(socket), maxSocketPath-1)
 	}
 	env, err := s.configure(ctx)
 	if err != nil {
-		return "", err
+		return pointer{}, err
 	}
 	cmd, exited, err := s.spawn(env, socket)
 	if err != nil {
-		return "", err
+		return pointer{}, err
 	}
 	if err := s.await(ctx, socket, exited); err != nil {
-		return "", &startError{cause: err, tail: s.logTail()}
+		return pointer{}, &startError{cause: err, tail: s.logTail()}
 	}
-	data, err := json.Marshal(pointer{Socket: socket, PID: cmd.Process.Pid})
+	p := pointer{Socket: socket, PID: cmd.Process.Pid, Log: s.logPath()}
+	data, err := json.Marshal(p)
 	if err != nil {
-		return "", err
+		return pointer{}, err
 	}
 	_, err = writeFile(s.dir, "service.json", data, 0o600)
-	s.log.Info("podman service started", "pid", cmd.Process.Pid)
-	return socket, err
+	s.log.Info("podman service started", "pid", p.PID, "log", p.Log)
+	return p, err
 }
 
 // spawn starts the service detached, and reaps it when it ends.
 func (s *service) spawn(env []string, socket string) (*exec.Cmd, <-chan error, error) {
-	out, err := os.OpenFile(filepath.Join(s.dir, "service.log"), s.logFlags(), 0o600)
+	if err := os.MkdirAll(s.state, 0o700); err != nil {
+		return nil, nil, err
+	}
+	out, err := os.OpenFile(s.logPath(), s.logFlags(), 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -258,18 +260,8 @@ func startWithOwnKeyring(cmd *exec.Cmd) (<-chan error, error) {
 	return exited, <-started
 }
 
-// logFlags truncates the log if it has grown too large.
-func (s *service) logFlags() int {
-	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
-	info, err := os.Stat(filepath.Join(s.dir, "service.log"))
-	if err == nil && info.Size() > maxServiceLog {
-		flags |= os.O_TRUNC
-	}
-	return flags
-}
-
 // errEnded is the cause of a [startError] if Podman ended instead of listening. Podman 4.3 has done so once for a user's
-// very first start, in CI, for an unknown reason; a second start shares nothing with the first.
+// very first start, in CI, for an unknown reason, before anything was created; a second start shares nothing with the first.
 var errEnded = errors.New("podman's service ended at once")
 
 func (s *service) await(ctx context.Context, socket string, exited <-chan error) error {
@@ -285,14 +277,6 @@ func (s *service) await(ctx context.Context, socket string, exited <-chan error)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-}
-
-func (s *service) logTail() string {
-	data, err := os.ReadFile(filepath.Join(s.dir, "service.log"))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data[max(0, len(data)-2000):]))
 }
 
 // removeSockets removes the sockets of earlier services and their infoFiles.

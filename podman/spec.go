@@ -108,7 +108,7 @@ func (c container) basics(g *specgen.ContainerBasicConfig) {
 	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
 	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
 	g.LogConfiguration = &specgen.LogConfig{Driver: "none"}
-	g.Passwd = ptr(false) // keep-id would write the host user's name
+	g.Passwd = ptr(false) // the image's own, or ours is mounted
 	g.Terminal, g.Stdin = ptr(false), ptr(false)
 }
 
@@ -223,14 +223,8 @@ func (c container) security(g *specgen.ContainerSecurityConfig) {
 	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(true), ptr(false)
 	g.Umask = "0022"
 	g.Mask = masked
-	g.UserNS, g.IDMappings = c.userns.spec()
-}
-
-func (m usernsMode) spec() (specgen.Namespace, *storage.IDMappingOptions) {
-	if m.keepID {
-		return specgen.Namespace{NSMode: specgen.KeepID, Value: "uid=" + strconv.Itoa(sandbox.UserID) + ",gid=" + strconv.Itoa(sandbox.GroupID)}, nil
-	}
-	return private(), &storage.IDMappingOptions{UIDMap: m.idMap(), GIDMap: m.idMap()}
+	uids, gids := c.userns.idMaps()
+	g.UserNS, g.IDMappings = private(), &storage.IDMappingOptions{UIDMap: uids, GIDMap: gids}
 }
 
 func (c container) resources(g *specgen.ContainerResourceConfig) {

@@ -28,7 +28,7 @@ func goldenContainer(userns usernsMode) container {
 
 // TestTheWholeCreateSpec: a change of the isolation is a change of these files.
 func TestTheWholeCreateSpec(t *testing.T) {
-	for name, userns := range map[string]usernsMode{"rootful": {base: rangeStart}, "rootless": {keepID: true}} {
+	for name, userns := range map[string]usernsMode{"rootful": {base: rangeStart}, "rootless": {rootless: true, uids: 65536, gids: 65536}} {
 		t.Run(name, func(t *testing.T) {
 			g := goldenContainer(userns).generate()
 			for i, l := range g.Rlimits { // this host's limits don't matter here

@@ -274,7 +274,7 @@ func TestOnlyARangeOfOursIsTakenFromAnOwner(t *testing.T) {
 	own := rangeStart + 7*rangeSize
 	require.Equal(t, usernsMode{base: own}, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: own + sandbox.UserID}}))
 	e.info.Host.Security.Rootless = true
-	require.True(t, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: own + sandbox.UserID}}).keepID)
+	require.True(t, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: own + sandbox.UserID}}).rootless)
 }
 
 func TestAServiceThatDidNotStartSaysWhatIsMissing(t *testing.T) {

@@ -2,10 +2,12 @@ package podman
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,16 +29,44 @@ const (
 
 // usernsMode describes the mapping of container IDs to host IDs.
 type usernsMode struct {
-	keepID bool // rootless: 1000 inside is the user that runs Podman
-	base   int  // rootful: 0 inside is base
+	base int // rootful: 0 inside is base
+
+	rootless   bool // 1000 inside is the user that runs Podman, the others are subordinate IDs
+	uids, gids int  // rootless: how many subordinate IDs the service has
 }
 
 func (b *Backend) userns(e *engine, spec sandbox.Spec) usernsMode {
 	mode := modeFor(e.info.Host.Security.Rootless)
-	if base := spec.Owner.UID - sandbox.UserID; !mode.keepID && isSlot(base) {
+	if mode.rootless {
+		mode.uids, mode.gids = subordinates(e.info.Host.IDMappings.UIDs), subordinates(e.info.Host.IDMappings.GIDs)
+		return mode
+	}
+	if base := spec.Owner.UID - sandbox.UserID; isSlot(base) {
 		mode.base = base
 	}
 	return mode
+}
+
+// subordinates returns how many IDs follow 0 without a gap in the namespace of a rootless service. In it 0 is the user,
+// and the others are those that /etc/subuid or a name service gave the user when the namespace was made.
+func subordinates(ids []idtools.IDMap) int {
+	ids = slices.SortedFunc(slices.Values(ids), func(a, b idtools.IDMap) int { return cmp.Compare(a.ContainerID, b.ContainerID) })
+	next := 0
+	for _, m := range ids {
+		if m.ContainerID != next {
+			break
+		}
+		next += m.Size
+	}
+	return max(0, next-1)
+}
+
+// usable returns an error if the user has no subordinate IDs, which the agent needs.
+func (m usernsMode) usable() error {
+	if !m.rootless || m.uids > 0 && m.gids > 0 {
+		return nil
+	}
+	return fail(sandbox.ErrUnavailable, nil, "podman found no subordinate IDs for this user; add some with `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$USER\"`, then run `podman system migrate`")
 }
 
 // hasOwnIDs reports whether the sandbox has its own range of IDs.
@@ -46,7 +76,7 @@ func (s *Sandbox) hasOwnIDs(ctx context.Context) bool {
 		return false
 	}
 	mode := s.b.userns(e, s.spec)
-	return !mode.keepID && mode.base != modeFor(false).base
+	return !mode.rootless && mode.base != modeFor(false).base
 }
 
 // isSlot reports whether one of our ranges can begin at base.
@@ -104,26 +134,42 @@ func (b *Backend) CheapRanges(ctx context.Context) bool {
 
 func modeFor(rootless bool) usernsMode {
 	if rootless {
-		return usernsMode{keepID: true}
+		return usernsMode{rootless: true}
 	}
 	taken := append(subIDs("/etc/subuid"), subIDs("/etc/subgid")...)
 	return usernsMode{base: freeRange(os.Getuid(), taken)}
 }
 
-func (m usernsMode) idMap() []idtools.IDMap {
-	return []idtools.IDMap{{ContainerID: 0, HostID: m.base, Size: rangeSize}}
+// idMaps returns the whole mapping, of users and of groups. For a rootless service it is that of Podman's mode keep-id,
+// for which the service would look for the user's IDs in each create: libsubid, which does it, may end a service that
+// creates two containers at once.
+func (m usernsMode) idMaps() (uids, gids []idtools.IDMap) {
+	if m.rootless {
+		return around(sandbox.UserID, m.uids), around(sandbox.GroupID, m.gids)
+	}
+	all := []idtools.IDMap{{ContainerID: 0, HostID: m.base, Size: rangeSize}}
+	return all, all
+}
+
+// around returns the mapping of id to 0, and of the IDs below and above it to the subordinate ones in turn.
+func around(id, subordinates int) []idtools.IDMap {
+	maps := []idtools.IDMap{{ContainerID: 0, HostID: 1, Size: min(id, subordinates)}, {ContainerID: id, HostID: 0, Size: 1}}
+	if above := subordinates - id; above > 0 {
+		maps = append(maps, idtools.IDMap{ContainerID: id + 1, HostID: id + 1, Size: above})
+	}
+	return maps
 }
 
 // sign returns the line of the ID map that identifies the mode.
 func (m usernsMode) sign() string {
-	if m.keepID {
+	if m.rootless {
 		return fmt.Sprintf("%d:0:1", sandbox.UserID) // 0 is the user, in Podman's own namespace
 	}
 	return fmt.Sprintf("0:%d:%d", m.base, rangeSize)
 }
 
 func (m usernsMode) owner() sandbox.Owner {
-	if m.keepID {
+	if m.rootless {
 		return sandbox.Owner{UID: os.Getuid(), GID: os.Getgid()}
 	}
 	return sandbox.Owner{UID: m.base + sandbox.UserID, GID: m.base + sandbox.GroupID}
