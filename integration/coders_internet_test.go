@@ -46,6 +46,10 @@ func anthropicAPI(w http.ResponseWriter, r *http.Request) {
 	if keyless(w, r, "X-Api-Key", "") {
 		return
 	}
+	if r.URL.Path == "/overloaded/v1/messages" {
+		w.WriteHeader(529)
+		return
+	}
 	if r.URL.Path != "/v1/messages" {
 		answerJSON(w, fields{"input_tokens": 10, "data": []any{}})
 		return

@@ -28,6 +28,8 @@ write) ` + taskScript + `;;
 log) echo x >a.log; echo x >x;;
 settings) mkdir .claude; echo '{"hooks":{}}' >.claude/settings.json; echo x >x;;
 fail) echo x >x; exit 3;;
+overloaded) echo x >x; curl -sS -H "x-api-key: $ANTHROPIC_API_KEY" -d '{}' "$ANTHROPIC_BASE_URL/overloaded/v1/messages"; exit 0;;
+quiet) echo x >x; trap 'exit 0' INT TERM; echo begun; sleep 1000 & wait;;
 hang) echo x >x; echo begun; sleep 1000;;
 nothing) ;;
 Fix*) echo fixed >README.md;;
@@ -65,7 +67,14 @@ type agentRan struct {
 type agentSaid struct {
 	Session string
 	Kept    bool
-	Program struct{ Stdout string }
+	Verdict struct {
+		End, Signal string
+		Status      int `json:"api_status"`
+	}
+	Program struct {
+		Stdout   string
+		ExitCode int `json:"exit_code"`
+	}
 	Changes struct{ Changes []struct{ Path string } }
 	NotHome string `json:"not_brought_home"`
 	Denied  []struct{ Host, Reason string }
@@ -218,6 +227,33 @@ func TestAnAgentWorksOnACopyWithoutItsKey(t *testing.T) {
 		assert.Contains(t, errs.String(), "+1\t-0\tx")
 		assert.Contains(t, errs.String(), "next       wisbox diff claude --patch")
 		w.do("rm", "claude")
+	})
+	t.Run("an interrupt that the agent hides", func(t *testing.T) {
+		w := w.of(t)
+		cmd := w.command("env", "ANTHROPIC_API_KEY="+secretValue, binary(t), "agent", "claude", project, "--image", image, "-p", "quiet", "--apply")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		require.NoError(t, cmd.Start())
+		awaitLine(t, out, "begun")
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		_ = cmd.Wait()
+		assert.Equal(t, 130, cmd.ProcessState.ExitCode(), errs.String())
+		assert.Contains(t, errs.String(), "nothing was brought home: it was interrupted by INT")
+		assert.NoFileExists(t, filepath.Join(project, "x"))
+		w.do("rm", "claude")
+	})
+	t.Run("an error of the API that the agent hides", func(t *testing.T) {
+		w := w.of(t)
+		a := w.agent("claude", project, "--image", image, "-p", "overloaded", "--apply", "--json", "--name", "overloaded")
+		assert.Equal(t, 1, a.code, a.errs)
+		assert.Zero(t, a.report.Program.ExitCode)
+		assert.Equal(t, "api_error", a.report.Verdict.End)
+		assert.Equal(t, 529, a.report.Verdict.Status)
+		assert.Contains(t, a.report.NotHome, "529")
+		assert.NoFileExists(t, filepath.Join(project, "x"))
+		w.do("rm", "overloaded")
 	})
 	t.Run("a terminal", func(t *testing.T) {
 		w := w.of(t)

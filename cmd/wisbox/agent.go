@@ -50,9 +50,10 @@ type agentOptions struct {
 	keep     bool
 	session  string // the session to continue; "" for a new one
 
-	all  *pflag.FlagSet    // of the command
-	home map[string]string // the coder's files, filled
-	turn *flock.Flock      // held while it works in its session
+	all    *pflag.FlagSet    // of the command
+	home   map[string]string // the coder's files, filled
+	server *url.URL          // of the API
+	turn   *flock.Flock      // held while it works in its session
 }
 
 func (a *app) newAgentCmd() *cobra.Command {
@@ -352,6 +353,7 @@ func (o *agentOptions) reachAPI(so *wisbox.SessionOptions) error {
 	if err != nil {
 		return err
 	}
+	o.server = at
 	keys := o.keys()
 	key := "wisbox-no-key"
 	if at.Hostname() == policy.ThisMachine {
@@ -554,7 +556,7 @@ func (a *app) runCoder(ctx context.Context, s *wisbox.Session, o *agentOptions, 
 		}
 	}
 	o.reported = true
-	r.Began = time.Now()
+	r.Began, r.server = time.Now(), o.server
 	argv := o.coder.argv(o.prompt, o.args)
 	if o.prompt == "" {
 		return a.runTerminal(ctx, s, &o.programFlags, argv)

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +29,7 @@ type agentReport struct {
 	Kept    bool           `json:"kept"` // the session still exists
 	Image   string         `json:"image"`
 	Began   time.Time      `json:"began_at"`
+	Verdict verdict        `json:"verdict"`
 	Program *programResult `json:"program,omitempty"` // absent if the agent had a terminal, or if nothing ran
 
 	Changes *wisbox.Diff `json:"changes,omitempty"`
@@ -42,6 +45,9 @@ type agentReport struct {
 	Branched *wisbox.Branched `json:"branched,omitempty"`
 	NotHome  string           `json:"not_brought_home,omitempty"` // why --apply or --branch did nothing
 	Next     []string         `json:"next"`
+
+	server   *url.URL // of the API
+	answered int      // the status of its last answer, 0 for none
 }
 
 // connections counts the connections to one host and port.
@@ -64,10 +70,12 @@ const finishGrace = 10 * time.Minute
 func (a *app) finishAgent(ctx context.Context, m *wisbox.Manager, s *wisbox.Session, o *agentOptions, r *agentReport, ran error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishGrace)
 	defer cancel()
-	err := r.look(ctx, s)
+	err := errors.Join(r.look(ctx, s), a.readAnswers(r))
+	interrupt := a.signals.received()
+	ended := r.judge(interrupt, ran)
 	changed := err == nil && len(r.Changes.Changes) > 0
 	if changed && (o.apply || o.branch != "") {
-		r.bringHome(ctx, s, o, ran)
+		r.bringHome(ctx, s, o, ended)
 	}
 	err = errors.Join(err, a.closeSession(ctx, s), m.Stop(ctx, s.ID()), a.readLogs(r))
 	r.Kept = o.keep || err != nil || changed && !r.isHome()
@@ -77,23 +85,17 @@ func (a *app) finishAgent(ctx context.Context, m *wisbox.Manager, s *wisbox.Sess
 	if err == nil && !changed && neverRan(ran) {
 		return ran
 	}
+	ended = r.judge(interrupt, ran) // the last lines of the log may have come late
 	r.next()
 	if a.json {
 		err = errors.Join(err, a.printJSON(r))
 	} else {
 		a.writeAgentReport(a.err, r)
 	}
-	if ran == nil && r.NotHome != "" {
-		ran = exitCode(exitError)
+	if ended == nil && r.NotHome != "" {
+		ended = exitCode(exitError)
 	}
-	return errors.Join(ran, err)
-}
-
-// neverRan reports whether an error of the agent's run is wisbox's, not the program's or a
-// signal's.
-func neverRan(err error) bool {
-	passed := exitCode(0)
-	return err != nil && !errors.As(err, &passed) && !errors.Is(err, context.Canceled)
+	return errors.Join(ended, err)
 }
 
 // look reads the changes and the enforced limits while the container exists.
@@ -114,10 +116,10 @@ func (r *agentReport) look(ctx context.Context, s *wisbox.Session) error {
 }
 
 // bringHome does the work of --apply and --branch, or records why it can't.
-func (r *agentReport) bringHome(ctx context.Context, s *wisbox.Session, o *agentOptions, ran error) {
+func (r *agentReport) bringHome(ctx context.Context, s *wisbox.Session, o *agentOptions, ended error) {
 	switch {
-	case ran != nil:
-		r.NotHome = "the agent failed"
+	case ended != nil:
+		r.NotHome = cmp.Or(r.Verdict.text(r.Agent), "the agent failed")
 	case o.branch != "":
 		done, err := s.Branch(ctx, &wisbox.BranchOptions{Name: o.branch})
 		switch {
@@ -168,12 +170,13 @@ func (a *app) readLogs(r *agentReport) error {
 	return store.EgressLog(r.Session, r.connection)
 }
 
-// connection counts a line of the log of connections.
+// connection counts a line of the log of connections, and takes an answer of the API from it.
 func (r *agentReport) connection(line []byte) error {
 	var l egress.Line
 	if json.Unmarshal(line, &l) != nil {
 		return nil // a line of another version
 	}
+	r.answer(&l)
 	into, n := &r.Connections, int64(0)
 	one := connections{Host: l.Host, Port: l.Port}
 	switch l.Event {
@@ -223,6 +226,9 @@ func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
 		where = "which stays"
 	}
 	fmt.Fprintf(w, "wisbox: the report of %s in the session %s, %s\n", r.Agent, r.Session, where)
+	if text := r.Verdict.text(r.Agent); text != "" {
+		say("ended", "%s", text)
+	}
 	if r.Changes != nil {
 		say("changes", "%s", r.changesText())
 	}

@@ -20,6 +20,7 @@ func (s signalled) Error() string { return "ended by signal " + s.sig.String() }
 type signals struct {
 	mu   sync.Mutex
 	take func(syscall.Signal) bool // may take a signal; nil takes none
+	last syscall.Signal            // 0 for none yet
 }
 
 // notifySignals returns a context that ends at the first SIGINT, SIGTERM or SIGHUP that nobody
@@ -51,7 +52,18 @@ func notifySignals(parent context.Context) (context.Context, context.CancelCause
 func (s *signals) offer(sig syscall.Signal) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.last = sig
 	return s.take != nil && s.take(sig)
+}
+
+// received returns the last signal that this process got, or 0.
+func (s *signals) received() syscall.Signal {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
 }
 
 // takenBy makes take decide about signals until stop is called.
