@@ -39,6 +39,30 @@ func (p *delayedProcess) Signal(name string) error {
 	return p.Process.Signal(name)
 }
 
+func TestTheOutputOfCCodeAndThreadsBelongsToTheCall(t *testing.T) {
+	b := newBench(t)
+	const c = "import ctypes\nc = ctypes.CDLL(None)\n"
+	for _, kept := range []bool{false, true} {
+		for _, call := range []struct{ code, want string }{
+			{c + "c.puts(b'C')\nprint('Python')\nc.printf(b'no line end')", "C\nPython\nno line end"},
+			{c + "c.puts(b'C')\n1/0", "C\n"},
+			{"print('next')", "next\n"},
+		} {
+			resp := b.eval(t, evaltool.Request{Code: call.code, Kept: kept})
+			assert.Equal(t, call.want, resp.Stdout, resp.Stderr)
+		}
+	}
+	for name, code := range map[string]string{
+		"thread":          "threading.Thread(target=say).start()",
+		"thread's thread": "threading.Thread(target=lambda: threading.Thread(target=say).start()).start()",
+		"pool":            "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(2).submit(say)",
+		"failed code":     "threading.Thread(target=say).start()\n1/0",
+	} {
+		resp := b.eval(t, evaltool.Request{Code: "import threading, time\ndef say(): time.sleep(0.1); print('late')\n" + code})
+		assert.Equal(t, "late\n", resp.Stdout, name)
+	}
+}
+
 // TestAnInterruptThatComesLateEndsNoOtherEvaluation: its own evaluation answered while the interrupt was on its way.
 func TestAnInterruptThatComesLateEndsNoOtherEvaluation(t *testing.T) {
 	t.Parallel()

@@ -241,6 +241,8 @@ func TestFiguresHaveTheirChart(t *testing.T) {
 		{"box", "f.add(patches=[PathPatch([(-.2, 2), (.2, 2), (.2, 4), (-.2, 4), (-.2, 2)])], lines=[Line2D([0, 0], [2, 1], ''), Line2D([0, 0], [4, 5], ''), Line2D([-.2, .2], [3, 3], ''), Line2D([0], [9], '')])",
 			`{"type":"box_and_whisker",` + axes + `,"elements":[{"label":"A","min":1,"first_quartile":2,"median":3,"third_quartile":4,"max":5,"outliers":[9]}]}`},
 		{"unknown", "f.add(patches=[Wedge('x', 90), Rectangle(1, 1, 1)])", `{"type":"unknown",` + axes + `,"elements":[]}`},
+		{"three dimensions", "f.add(name='3d', lines=[Line2D([1, 2], [3, 4], '')])", `{"type":"unknown",` + axes + `,"elements":[]}`},
+		{"polar", "f.add(name='polar', lines=[Line2D([1, 2], [3, 4], '')])", `{"type":"unknown",` + axes + `,"elements":[]}`},
 		{"superchart", "f.add()\nf.add(lines=[Line2D([1, 2], [3, float('nan')], 'sin'), Line2D([], [], '_child1')])", `{"type":"superchart","title":"all","elements":[{"type":"unknown",` + axes + `,"elements":[]},` + line + `]}`},
 		{"no axes", "pass", ""},
 		{"too many points", "f.add(lines=[Line2D(range(200_000), range(200_000), '')])", ""},

@@ -136,12 +136,15 @@ class JSONText:
     def members(self, value):
         self.put("{")
         for i, (name, member) in enumerate(value.items()):
-            if not isinstance(name, str):
-                raise NotJSON
             self.put(", " if i else "")
-            self.put(self.string(name) + ": ")
+            self.put(self.string(self.key(name)) + ": ")
             self.value(member)
         self.put("}")
+
+    def key(self, name):
+        if not isinstance(name, str):
+            raise NotJSON
+        return name
 
 
 def global_text(value):

@@ -42,6 +42,7 @@ class Display:
         """Adds one text or picture; returns its index, None if it doesn't fit."""
         text = as_text(mime, data)
         if text is None:
+            self.dropped += data is not None and mime.endswith("json")
             return None
         size = len(text)
         if not MIME.fullmatch(mime):
@@ -235,21 +236,8 @@ def as_text(mime, data):
     if data is None or isinstance(data, str):
         return data
     if mime.endswith("json"):
-        try:
-            return json_text(data)
-        except Exception:
-            return None
+        return json_of(data, DISPLAY_BYTES)
     return None
-
-
-def json_text(data):
-    pieces, left = [], DISPLAY_BYTES
-    for piece in json.JSONEncoder(allow_nan=False).iterencode(data):
-        pieces.append(piece)
-        left -= len(piece)
-        if left < 0:
-            break
-    return "".join(pieces)
 
 
 def displayer(space):

@@ -6,11 +6,29 @@ import re
 
 DATA_CHARS = 1 << 20  # of one table's or chart's JSON text
 DATA_VALUES = 100_000
+FLAT = "rectilinear"  # matplotlib's name of usual axes
 
 
-def json_of(value):
-    """Returns the JSON text of a list or dict, None if it isn't possible or too long."""
-    writer = JSONText(DATA_CHARS)
+class ShownJSON(JSONText):
+    """Values that the code shows, for people and charts: what JSON lacks is written as the nearest that it has.
+    Sets are lists, NaN and infinity null, and other values their texts."""
+
+    def value(self, value):
+        if isinstance(value, (set, frozenset)):
+            self.nested(value, self.items)
+        else:
+            super().value(value)
+
+    def scalar(self, value):
+        return super().scalar(cell(value))
+
+    def key(self, name):
+        return name if isinstance(name, str) else cut(json.dumps(name) if name is None or isinstance(name, (bool, int)) else str(name))
+
+
+def json_of(value, limit=DATA_CHARS):
+    """Returns the JSON text of a value that is shown, None if it is too long or contains itself."""
+    writer = ShownJSON(limit)
     try:
         writer.value(value)
         return "".join(writer.pieces)
@@ -111,6 +129,8 @@ def figure_chart(figure):
 
 
 def axes_chart(ax):
+    if getattr(ax, "name", FLAT) != FLAT:  # of three dimensions, or polar: its numbers are no x and y
+        return {"type": "unknown", **described(ax), "elements": []}
     for kind, recognise in (("pie", pie), ("bar", bars), ("box_and_whisker", boxes), ("scatter", scatter), ("line", lines)):
         found = recognise(ax)
         if found is not None:

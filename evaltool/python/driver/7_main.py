@@ -18,11 +18,18 @@ import struct
 import traceback
 import warnings
 import _thread
-from time import sleep
+from time import monotonic, sleep
+
+try:
+    import _ctypes  # first: it may be missing, and ctypes is large
+    import ctypes
+except Exception:
+    ctypes = None
 
 SELF = inspect.currentframe().f_code.co_filename
 MESSAGE_BYTES = 32 << 20
 SOURCES_KEPT = 64
+THREADS_WAIT = 2  # seconds
 
 
 class Channel:
@@ -431,7 +438,21 @@ def whole_prints():
         builtins.print = print
 
 
+@functools.cache
+def c_library():
+    """Returns the C library, None without one. Its output is written at the end of each line: what
+    C code prints comes in its place, and before a kill."""
+    try:
+        library = ctypes.CDLL(None)
+        library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, 1, ctypes.c_size_t(0))  # _IOLBF
+        return library
+    except Exception:
+        return None
+
+
 def flush():
+    if c_library() is not None:
+        c_library().fflush(None)
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         try:
             stream.flush()
@@ -456,6 +477,7 @@ def ordinary_interpreter():
     that an isolated start omits: installed packages, exit and help. It also removes
     state of the forked process."""
     text_streams()
+    c_library()
     warnings._warn_unawaited_coroutine = unawaited
     for folder in site.getsitepackages():
         if folder not in sys.path:
@@ -521,6 +543,7 @@ def main(inp, out):
     else:
         answer = session.evaluate(request, reads)
         channel.send(answer)
+        await_threads()
         code = 0 if answer["status"] == "exited" else 1
     finish(session)
     os._exit(code)
@@ -538,8 +561,27 @@ def serve(channel, session, request, reads):
         request, reads = channel.receive()
 
 
+def await_threads():
+    """Waits a moment for the code's threads, for which an interpreter waits without a bound: what they print belongs
+    to the call."""
+    threading, pools = sys.modules.get("threading"), sys.modules.get("concurrent.futures.thread")
+    try:
+        if pools:  # their idle threads wait for this
+            pools._shutdown = True
+            for queue in list(pools._threads_queues.values()):
+                queue.put(None)
+        end = monotonic() + THREADS_WAIT
+        while threading and monotonic() < end:
+            left = [t for t in threading.enumerate() if t is not threading.current_thread() and not t.daemon]
+            if not left:
+                break
+            left[0].join(max(end - monotonic(), 0))
+    except BaseException:  # the code may have replaced anything
+        pass
+
+
 def finish(session):
-    """Ends like an interpreter, but doesn't wait for threads: it flushes and closes open
+    """Ends like an interpreter, but waits no longer for threads: it flushes and closes open
     files, and runs the functions that were registered for the exit."""
     names = session.space.names
     for step in (lambda: close_loop(session.space), atexit._run_exitfuncs, names.clear, gc.collect, flush):
