@@ -202,7 +202,7 @@ func (t *there) open(ctx context.Context, o SessionOptions) (*opened, error) {
 	var pack *packing.Pack
 	roots := slices.Concat(t.opts.AllowedRoots, o.AllowedRoots)
 	if o.packed == nil { // else the files come from a client of this process
-		if pack, err = packing.Copy(ctx, o.Mounts, hostmount.Options{AllowedRoots: roots, Progress: o.OnMount}); err != nil {
+		if pack, err = packing.Copy(ctx, o.Mounts, hostmount.Options{AllowedRoots: roots, Progress: o.OnMount, MaxBytes: o.Limits.WithDefaults().Disk, MaxFiles: o.Limits.WithDefaults().Inodes}); err != nil {
 			return nil, err
 		}
 	}
@@ -219,7 +219,7 @@ func (t *there) open(ctx context.Context, o SessionOptions) (*opened, error) {
 	}
 	s := t.opened(made, o.Kept, o.OnEvent)
 	if pack != nil {
-		if err := t.records.Keep(s.at.ID(), packing.Record{Created: made.Created, Mounts: pack.Mounts, Roots: roots}); err != nil {
+		if err := t.records.Keep(s.at.ID(), packing.Record{Created: made.Created, Mounts: pack.Mounts, Roots: roots, MaxBytes: o.Limits.WithDefaults().Disk, MaxFiles: o.Limits.WithDefaults().Inodes}); err != nil {
 			return nil, errors.Join(err, s.close(ctx, false), t.remove(context.WithoutCancel(ctx), s.at.ID()))
 		}
 		if o.OnMounted != nil {
@@ -466,7 +466,7 @@ func (t *there) pack(ctx context.Context, at *outpost) (*packing.Pack, error) {
 	if m == nil {
 		return nil, nil
 	}
-	return packing.Copy(ctx, m.Mounts, hostmount.Options{AllowedRoots: m.Roots})
+	return packing.Copy(ctx, m.Mounts, hostmount.Options{AllowedRoots: m.Roots, MaxBytes: m.MaxBytes, MaxFiles: m.MaxFiles})
 }
 
 func (t *there) send(ctx context.Context, at *outpost, p *packing.Pack) error {

@@ -529,7 +529,7 @@ func (h *here) mountInto(ctx context.Context, dir *overlay.Dir, workspace *os.Ro
 	}
 	report, err := hostmount.Copy(ctx, o.Mounts, &hostmount.Options{
 		AllowedRoots: slices.Concat(h.opts.AllowedRoots, o.AllowedRoots), Dest: workspace, Staging: dir.Tmp(),
-		Owner: dir.State().User, Progress: o.OnMount,
+		Owner: dir.State().User, Progress: o.OnMount, MaxBytes: o.Limits.WithDefaults().Disk, MaxFiles: o.Limits.WithDefaults().Inodes,
 	})
 	if err != nil {
 		return err

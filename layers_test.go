@@ -60,7 +60,7 @@ var layers = map[string][]string{
 
 	// Files, and stored states of them.
 	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "internal/sys", "tool", "sandbox"},
-	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/holes", "internal/pathname", "internal/sys", "tool", "sandbox"},
+	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/holes", "internal/leftout", "internal/pathname", "internal/sys", "tool", "sandbox"},
 	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/holes", "internal/leftout", "internal/lock", "internal/oneline", "internal/pathname", "internal/sys", "tool", "sandbox"},
 	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/holes", "internal/lock", "internal/sys", "tool", "sandbox"},
 	"snapshot/snapshottest": {"snapshot"},

@@ -180,6 +180,7 @@ func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
 		VersionsFile: filepath.Join(sessionPath(dir), versionsRecord),
 	}
 	o.Owner = dir.State().User
+	o.Limits.InBytes = max(opts.Limits.Disk, 2<<30)                   // as large as the disk, however large that is
 	if _, err := os.Lstat(o.VersionsFile); err != nil && !opts.Kept { // nobody returns to an ephemeral one
 		o.VersionsFile = ""
 	}

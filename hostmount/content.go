@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/holes"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/internal/sys"
 )
@@ -28,6 +29,9 @@ func (s *stage) content(ctx context.Context, dst, src *os.File, size int64, buf 
 	if done, n, err := s.clone(dst, src, size); done {
 		return n, err
 	}
+	if done, err := copySparse(ctx, dst, src, size, buf); done {
+		return size, err
+	}
 	if size <= int64(len(buf)) {
 		return copySmall(dst, src, buf[:size])
 	}
@@ -42,7 +46,9 @@ func (s *stage) clone(dst, src *os.File, size int64) (done bool, n int64, err er
 		return false, 0, nil
 	}
 	if err := sys.CloneFile(int(dst.Fd()), int(src.Fd())); err != nil {
-		s.noClone.Store(true)
+		if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.ENOSYS) {
+			s.noClone.Store(true)
+		}
 		return false, 0, nil
 	}
 	info, err := dst.Stat()
@@ -53,6 +59,35 @@ func (s *stage) clone(dst, src *os.File, size int64) (done bool, n int64, err er
 		return true, size, dst.Truncate(size)
 	}
 	return true, info.Size(), nil
+}
+
+// copySparse copies a file with holes that are worth keeping; done is false if it has none.
+func copySparse(ctx context.Context, dst, src *os.File, size int64, buf []byte) (done bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(src.Fd()), &st); err != nil || !holes.Worth(size, st.Blocks) {
+		return false, nil
+	}
+	for at := int64(0); at < size; {
+		from, to, err := holes.Data(int(src.Fd()), at, size)
+		if err != nil {
+			return true, readError{err}
+		}
+		for ; from < to; from += int64(len(buf)) {
+			part := buf[:min(int64(len(buf)), to-from)]
+			n, err := src.ReadAt(part, from)
+			if err != nil && !errors.Is(err, io.EOF) {
+				return true, readError{err}
+			}
+			if _, err := dst.WriteAt(part[:n], from); err != nil {
+				return true, err
+			}
+			if err := ctx.Err(); err != nil {
+				return true, err
+			}
+		}
+		at = to
+	}
+	return true, dst.Truncate(size)
 }
 
 func copySmall(dst, src *os.File, buf []byte) (int64, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wisbox/wisbox/tool"
 )
@@ -62,9 +63,9 @@ func planAll(ctx context.Context, mounts []Mount, opts Options, all bool) ([]*pl
 	}
 	defer closeRoots(roots)
 	var plans []*plan
-	total := &budget{maxBytes: opts.MaxBytes, maxFiles: opts.MaxFiles}
+	total := &budget{maxBytes: opts.MaxBytes, maxFiles: opts.MaxFiles, progress: opts.looking()}
 	for i, m := range mounts {
-		p := &plan{mount: m, at: mountName(i), budget: total, all: all, roots: roots}
+		p := &plan{mount: m, at: mountName(i), budget: total, all: all, roots: roots, firsts: map[uint64]*item{}}
 		if p.src, err = openSource(m, roots, p.at); err != nil {
 			return plans, err
 		}
@@ -72,14 +73,43 @@ func planAll(ctx context.Context, mounts []Mount, opts Options, all bool) ([]*pl
 		if p.filter, err = m.filter(p.at); err != nil {
 			return plans, err
 		}
+		before := weight{total.bytes, total.files}
 		if err := p.walk(ctx); err != nil {
-			return plans, err
+			return plans, p.explained(ctx, err, before)
 		}
 		if err := p.within(); err != nil {
-			return plans, err
+			return plans, p.explained(ctx, err, before)
 		}
 	}
 	return plans, nil
+}
+
+// explained explains an error about a limit; before is the size of earlier mounts.
+func (p *plan) explained(ctx context.Context, err error, before weight) error {
+	switch limit := p.mount.MaxBytes; {
+	case tool.KindOf(err) == tool.Limit:
+		return p.explain(ctx, err, weight{entries: max(p.budget.maxFiles-before.entries, 1)})
+	case tool.KindOf(err) == tool.TooLarge && limit > 0 && p.report.Bytes > limit:
+		return p.explain(ctx, err, weight{bytes: limit})
+	case tool.KindOf(err) == tool.TooLarge:
+		return p.explain(ctx, err, weight{bytes: max(p.budget.maxBytes-before.bytes, 1)})
+	}
+	return err
+}
+
+// looking returns a function that reports the progress of planning, at most ten times a second; nil if nobody wants it.
+func (o *Options) looking() func(files, bytes int64) {
+	if o.Progress == nil {
+		return nil
+	}
+	told := time.Now()
+	return func(files, bytes int64) {
+		if files%256 != 0 || time.Since(told) < progressEvery {
+			return
+		}
+		told = time.Now()
+		o.Progress(Progress{TotalFiles: files, TotalBytes: bytes})
+	}
 }
 
 func mountName(i int) string { return fmt.Sprintf("mounts[%d]", i) }
@@ -139,6 +169,9 @@ func (p *plan) finish() {
 			fmt.Fprintf(sum, "%q directory %o\n", it.dst, it.mode)
 		default:
 			p.report.Files++
+			if it.first != nil {
+				fmt.Fprintf(sum, "%q name of %q\n", it.dst, it.first.dst)
+			}
 			fmt.Fprintf(sum, "%q %d %d.%d %o\n", it.dst, it.size, it.mtime.Sec, it.mtime.Nsec, it.mode)
 		}
 		if p.all {

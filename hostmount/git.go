@@ -89,7 +89,10 @@ func (p *plan) gitFolder(ctx context.Context, folder, dst, rel string, git gitPl
 	if err != nil {
 		return GitOutside, nil
 	}
-	part := &plan{mount: Mount{}, at: p.at, src: src, budget: p.budget, all: p.all, report: MountReport{Skipped: map[Reason]int64{}}}
+	part := &plan{
+		mount: Mount{}, at: p.at, src: src, budget: p.budget, all: p.all, census: p.census, firsts: map[uint64]*item{},
+		report: MountReport{MountPath: p.report.MountPath, Skipped: map[Reason]int64{}},
+	}
 	p.parts = append(p.parts, part)
 	part.refused = func(name string, dir bool) (Reason, bool) {
 		if !git.has(folder, name) {
@@ -105,8 +108,12 @@ func (p *plan) gitFolder(ctx context.Context, folder, dst, rel string, git gitPl
 		if it.src != "config" && it.src != "config.worktree" {
 			continue
 		}
+		charged := it.size
+		if it.first != nil {
+			charged, it.first = 0, nil
+		}
 		it.text = withoutPlaces(part.small(it.src))
-		if err := part.charge(int64(len(it.text)) - it.size); err != nil {
+		if err := part.charge(int64(len(it.text)) - charged); err != nil {
 			return "", err
 		}
 		it.size = int64(len(it.text))

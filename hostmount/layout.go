@@ -20,6 +20,15 @@ func layOut(plans []*plan) (*layout, error) {
 			return nil, err
 		}
 	}
+	for _, it := range l.files {
+		if it.first == nil || l.files[it.first.dst] == it.first && it.first.text == "" {
+			continue
+		}
+		it.first = nil // a later mount replaces it, or its copy has another content
+		if err := it.plan.charge(it.size); err != nil {
+			return nil, err
+		}
+	}
 	return l, nil
 }
 
@@ -80,6 +89,9 @@ func (l *layout) sortedDirs() []string {
 func (l *layout) batches() [][]*item {
 	byDir := map[string][]*item{}
 	for dst, it := range l.files {
+		if it.first != nil { // it is linked afterwards
+			continue
+		}
 		byDir[parent(dst)] = append(byDir[parent(dst)], it)
 	}
 	var batches [][]*item

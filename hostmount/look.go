@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/docker/go-units"
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
@@ -145,6 +146,12 @@ func (p *plan) addFile(src, dst string, st *unix.Stat_t) error {
 		return nil
 	}
 	it := &item{src: src, dst: dst, size: st.Size, mode: uint32(st.Mode) & 0o777, mtime: st.Mtim, plan: p}
+	if st.Nlink > 1 {
+		it.ino = st.Ino
+		if it.first = p.firsts[it.ino]; it.first == nil {
+			p.firsts[it.ino] = it
+		}
+	}
 	return p.add(it)
 }
 
@@ -166,10 +173,19 @@ func (p *plan) addDir(at *place, st *unix.Stat_t) error {
 }
 
 func (p *plan) add(it *item) error {
+	if p.census != nil {
+		return p.census.add(strings.TrimPrefix(strings.TrimPrefix(it.dst, p.report.MountPath), "/"), it)
+	}
 	p.items = append(p.items, it)
 	p.budget.files++
 	if p.budget.files > p.budget.maxFiles {
-		return tool.Errorf(tool.Limit, "the mounts have more than %d files and directories; exclude some, or copy them in once the session is open", p.budget.maxFiles).In(p.at)
+		return tool.Errorf(tool.Limit, "the mounts have more than %d files and directories, the session's limit; raise it (--inodes), or exclude some", p.budget.maxFiles).In(p.at)
+	}
+	if p.budget.progress != nil {
+		p.budget.progress(p.budget.files, p.budget.bytes)
+	}
+	if it.first != nil { // its content is charged
+		return nil
 	}
 	return p.charge(it.size)
 }
@@ -182,7 +198,7 @@ func (p *plan) charge(n int64) error {
 		return err
 	}
 	if p.budget.bytes > p.budget.maxBytes {
-		return tool.Errorf(tool.TooLarge, "the mounts have more than %d bytes; exclude files, or copy them in once the session is open", p.budget.maxBytes).In(p.at)
+		return tool.Errorf(tool.TooLarge, "the mounts have more than %s, the limit of the session's disk; raise it (--disk), or exclude files", units.BytesSize(float64(p.budget.maxBytes))).In(p.at)
 	}
 	return nil
 }
@@ -194,7 +210,7 @@ func (p *plan) within() error {
 		all += part.report.Bytes
 	}
 	if limit := p.mount.MaxBytes; limit > 0 && all > limit {
-		return tool.Errorf(tool.TooLarge, "the mount has more than its maximum of %d bytes; exclude files, or raise the maximum", limit).In(p.at + ".max_bytes")
+		return tool.Errorf(tool.TooLarge, "the mount has more than %s, its max-bytes; raise it, or exclude files", units.BytesSize(float64(limit))).In(p.at + ".max_bytes")
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 
 // Defaults of [Options].
 const (
-	DefaultMaxBytes = 256 << 20
-	DefaultMaxFiles = 20_000
+	DefaultMaxBytes = 2 << 30
+	DefaultMaxFiles = 200_000
 )
 
 // Options configure [Copy] and [Preview]. Preview needs neither Dest nor Staging.
@@ -26,10 +26,11 @@ type Options struct {
 	Owner *sandbox.Owner
 
 	// MaxBytes is the maximum size of all mounts together, default [DefaultMaxBytes]; MaxFiles is the maximum number of
-	// files and directories, default [DefaultMaxFiles].
+	// files and directories, default [DefaultMaxFiles]. They are the limits of a session's disk, and errors name them so.
 	MaxBytes, MaxFiles int64
 
-	// Progress, if set, is called about ten times a second and at the end, never concurrently.
+	// Progress, if set, is called about ten times a second and at the end, never concurrently. While the sources are looked
+	// at, its totals grow and nothing is copied yet.
 	Progress func(Progress)
 }
 

@@ -30,6 +30,8 @@ type item struct {
 	link  string // the text of a link
 	text  string // the content, if it isn't the source's
 	plan  *plan
+	ino   uint64 // of a file with several names, or 0
+	first *item  // the first name of that file, of which this becomes another one; may be nil
 
 	dropped bool // it could not be copied after all
 }
@@ -41,9 +43,11 @@ type plan struct {
 	src    *source
 	filter filter
 	budget *budget
-	all    bool // the report also lists copied entries
+	all    bool    // the report also lists copied entries
+	census *census // set for a walk that only counts
 
 	items  []*item
+	firsts map[uint64]*item // the first names of files with several ones
 	report MountReport
 
 	roots []*allowed // while it is made
@@ -56,6 +60,8 @@ type plan struct {
 type budget struct {
 	bytes, files       int64
 	maxBytes, maxFiles int64
+
+	progress func(files, bytes int64) // may be nil
 }
 
 // place is a directory of the source to walk.

@@ -21,6 +21,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
+// progressEvery is the interval of reports about progress.
+const progressEvery = 100 * time.Millisecond
+
 // stage is the directory in which the mounts are assembled. Programs can't see it, so paths in it are safe.
 type stage struct {
 	opts Options
@@ -78,6 +81,9 @@ func (s *stage) fill(ctx context.Context, tree *layout) error {
 	if err := s.copyAll(ctx, tree); err != nil {
 		return err
 	}
+	if err := s.joinNames(ctx, tree); err != nil {
+		return err
+	}
 	for _, dir := range slices.Backward(dirs) {
 		if err := s.finishDir(dir, tree.dirs[dir]); err != nil {
 			return writeError(err)
@@ -119,6 +125,29 @@ func (s *stage) copyAll(ctx context.Context, tree *layout) error {
 		group.Go(func() error { return s.copyBatch(ctx, batch) })
 	}
 	return group.Wait()
+}
+
+// joinNames makes the other names of files with several ones. If the first could not be copied, neither can these.
+func (s *stage) joinNames(ctx context.Context, tree *layout) error {
+	for _, it := range tree.files {
+		switch {
+		case it.first == nil:
+			continue
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case it.first.dropped:
+			s.mu.Lock()
+			it.plan.skip(it.dst, Changed)
+			it.dropped = true
+			s.mu.Unlock()
+			continue
+		}
+		if err := s.root.Link(it.first.dst, it.dst); err != nil {
+			return writeError(err)
+		}
+		s.tell(1, it.size, false)
+	}
+	return nil
 }
 
 // copyBatch copies files of one directory.
@@ -287,7 +316,7 @@ func (s *stage) tell(files, bytes int64, last bool) {
 	defer s.mu.Unlock()
 	s.progress.Files += files
 	s.progress.Bytes += bytes
-	if s.opts.Progress == nil || !last && time.Since(s.told) < 100*time.Millisecond {
+	if s.opts.Progress == nil || !last && time.Since(s.told) < progressEvery {
 		return
 	}
 	s.told = time.Now()

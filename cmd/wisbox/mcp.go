@@ -194,7 +194,7 @@ func (a *app) checkMounts(ctx context.Context, f *sessionFlags, so *wisbox.Sessi
 	if len(so.Mounts) == 0 {
 		return nil
 	}
-	report, err := hostmount.Preview(ctx, so.Mounts, &hostmount.Options{AllowedRoots: so.AllowedRoots})
+	report, err := hostmount.Preview(ctx, so.Mounts, &hostmount.Options{AllowedRoots: so.AllowedRoots, MaxBytes: so.Limits.Disk, MaxFiles: so.Limits.Inodes})
 	if err != nil {
 		return f.mountError(err)
 	}

@@ -97,6 +97,10 @@ func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
 		return func() {}
 	}
 	opts.OnMount = func(p hostmount.Progress) {
+		if p.Files == 0 { // the sources are looked at
+			s.draw(fmt.Sprintf("found %d files to copy, %s", p.TotalFiles, units.HumanSize(float64(p.TotalBytes))))
+			return
+		}
 		s.draw(bar(p.Bytes, max(p.TotalBytes, 1), progressWidth) + fmt.Sprintf("copying %d of %d files, %s of %s", p.Files, p.TotalFiles, units.HumanSize(float64(p.Bytes)), units.HumanSize(float64(p.TotalBytes))))
 	}
 	return func() { s.end(nil) }

@@ -20,6 +20,9 @@ type Record struct {
 	Created overlay.Stamp     `json:"created"` // of the session
 	Mounts  []hostmount.Mount `json:"mounts"`
 	Roots   []string          `json:"roots"`
+	// The limits of the session's disk, for a copy that replaces the first one.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+	MaxFiles int64 `json:"max_files,omitempty"`
 }
 
 // Records are the records of the sessions on one other machine. They may be used by several
