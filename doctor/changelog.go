@@ -14,6 +14,7 @@ import (
 // changelog is the changelog of an installed Debian package. Distributions fix a program without
 // changing its version to that of the release with the fix.
 type changelog struct {
+	name    string   // the package's
 	version string   // the package's version
 	cves    []string // the CVEs that it names
 }
@@ -44,7 +45,7 @@ func (e *examination) changelog() *changelog {
 	if err != nil || !strings.HasPrefix(string(text), name+" ("+version+")") {
 		return nil
 	}
-	return &changelog{version, cve().FindAllString(string(text), -1)}
+	return &changelog{name, version, cve().FindAllString(string(text), -1)}
 }
 
 // without returns the CVEs that the package hasn't fixed.
@@ -53,6 +54,14 @@ func (c *changelog) without(cves []string) []string {
 		return cves
 	}
 	return slices.DeleteFunc(slices.Clone(cves), func(name string) bool { return slices.Contains(c.cves, name) })
+}
+
+// fix returns what to do about a hole. A distribution whose package is older has no version of the program's own.
+func (c *changelog) fix(update string) string {
+	if c == nil {
+		return update
+	}
+	return "apt-get install --only-upgrade " + c.name + "; until its distribution has repaired that, use --isolation gvisor, which doesn't need it"
 }
 
 func (c *changelog) says() string {

@@ -62,7 +62,8 @@ func (r *Report) Whole() bool {
 // Service describes the Podman service.
 type Service struct {
 	From, Version, Runtime, Kernel string
-	RuntimePackage                 string // e.g. runc_1.1.5+ds1-1_amd64; "" or Unknown if it isn't known
+	RuntimePackage                 string   // e.g. runc_1.1.5+ds1-1_amd64; "" or Unknown if it isn't known
+	RuntimeFeatures                []string // e.g. +SECCOMP, of crun; nil if they aren't known
 	Rootless                       bool
 	CgroupVersion, CgroupManager   string
 	StorageDriver                  string

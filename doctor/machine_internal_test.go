@@ -64,10 +64,10 @@ func TestVersionsAreCompared(t *testing.T) {
 	for text, want := range map[string]Status{
 		"runc 1.1.5": NotEnforced, "runc 1.2.8": NotEnforced, "runc 1.3.6": OK, "runc 1.4.0": NotEnforced, "runc 1.4.3": OK, "runc next": OK,
 	} {
-		assert.Equal(t, want, judge("runtime", text, runcHoles, nil).Status, text)
+		assert.Equal(t, want, judge("runtime", text, parseVersion(text), runcHoles, nil).Status, text)
 	}
 	for text, want := range map[string]Status{"5.10.101": NotEnforced, "5.10.102": OK, "5.15.24": NotEnforced, "5.15.25": OK, "5.16.10": NotEnforced, "5.16.11": OK, "5.7.1": OK, "6.0.9": OK, "6.1.36": NotEnforced, "6.1.37": OK, "6.2.1": NotEnforced, "6.3.11": OK, "6.4.0": NotEnforced, "6.4.1": OK, "6.18.44": OK} {
-		assert.Equal(t, want, judge("kernel", text, kernelHoles, nil).Status, text)
+		assert.Equal(t, want, judge("kernel", text, parseVersion(text), kernelHoles, nil).Status, text)
 	}
 }
 
@@ -109,6 +109,65 @@ func packed(t *testing.T, text string) string {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	return out.String()
+}
+
+func TestAKernelIsJudgedByTheVersionOfItsSource(t *testing.T) {
+	for _, c := range []struct {
+		name, release, version, signature string
+		want                              Status
+		says                              string
+	}{
+		{"Debian 12", "6.1.0-56-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-10-01)", "", OK, "6.1.0-56-cloud-amd64 (Debian 6.1.192-2)"},
+		{"Debian 12, old", "6.1.0-9-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.27-1 (2023-05-08)", "", NotEnforced, "CVE-2023-3269 (StackRot)"},
+		{"Debian 13", "6.12.118+deb13-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.12.118-1 (2026-10-01)", "", OK, "Debian 6.12.118-1"},
+		{"Debian's backport", "6.1.0-0.deb11.13-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.55-1~bpo11+1 (2023-10-08)", "", OK, "Debian 6.1.55-1~bpo11+1"},
+		{"Debian 10", "4.19.0-27-amd64", "#1 SMP Debian 4.19.316-1 (2024-06-25)", "", NotEnforced, "openat2"},
+		{"Ubuntu 22.04", "5.15.0-119-generic", "#129-Ubuntu SMP Fri Aug 2 19:25:20 UTC 2024", "Ubuntu 5.15.0-119.129-generic 5.15.160\n", OK, "5.15.160"},
+		{"Ubuntu 22.04, old", "5.15.0-18-generic", "#18-Ubuntu SMP", "Ubuntu 5.15.0-18.18-generic 5.15.12\n", NotEnforced, "CVE-2022-0847 (Dirty Pipe)"},
+		{"Red Hat 9", "5.14.0-427.el9.x86_64", "#1 SMP PREEMPT_DYNAMIC Fri Feb 23 04:45:07 EST 2024", "", OK, "install its updates"},
+		{"Fedora", "6.2.9-300.fc38.x86_64", "#1 SMP PREEMPT_DYNAMIC Thu Mar 30 22:32:58 UTC 2023", "", NotEnforced, "StackRot"},
+		{"no distribution", "6.1.36", "#1 SMP", "", NotEnforced, "StackRot"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := at(t, map[string]string{"proc/sys/kernel/osrelease": c.release + "\n", "proc/sys/kernel/version": c.version + "\n", "proc/version_signature": c.signature})
+			e.service.Kernel = c.release
+			l := e.kernel()
+			assert.Equal(t, c.want, l.Status, l.Detail)
+			assert.Contains(t, l.Detail, c.says)
+		})
+	}
+	e := at(t, map[string]string{"proc/sys/kernel/osrelease": "6.12.0\n", "proc/sys/kernel/version": "#1 Debian 6.12.118-1\n"})
+	e.service.Kernel = "6.1.36"
+	assert.Equal(t, NotEnforced, e.kernel().Status, "Podman's machine is another one")
+}
+
+func TestAHoleInWhatABuildDoesntHaveIsNone(t *testing.T) {
+	for _, c := range []struct {
+		text     string
+		features []string
+		want     Status
+	}{
+		{"crun 1.8.1", []string{"+SYSTEMD", "+SELINUX", "+APPARMOR", "+CAP", "+SECCOMP", "+EBPF", "+YAJL"}, OK},
+		{"crun 1.8.1", []string{"+SYSTEMD", "+LIBKRUN", "+YAJL"}, NotEnforced},
+		{"crun 1.8.1", nil, NotEnforced},
+		{"crun 1.4.3", []string{"+SYSTEMD"}, NotEnforced},
+		{"crun 1.21", []string{"+LIBKRUN"}, OK},
+	} {
+		e := at(t, nil)
+		e.service = Service{Runtime: c.text, RuntimeFeatures: c.features}
+		l := e.runtime()
+		assert.Equal(t, c.want, l.Status, "%s %s: %s", c.text, c.features, l.Detail)
+	}
+}
+
+func TestTheRemedyForAPackageIsOneThatItsDistributionHas(t *testing.T) {
+	e := at(t, map[string]string{"usr/share/doc/runc/changelog.Debian.gz": packed(t, "runc (1.1.5+ds1-1+deb12u1) bookworm-security; urgency=high\n\n  * CVE-2024-21626\n")})
+	e.service = Service{Runtime: "runc 1.1.5+ds1", RuntimePackage: "runc_1.1.5+ds1-1+deb12u1_amd64"}
+	l := e.runtime()
+	assert.Equal(t, NotEnforced, l.Status)
+	assert.Contains(t, l.Fix, "apt-get install --only-upgrade runc; ")
+	e.service.RuntimePackage = "Unknown"
+	assert.Contains(t, e.runtime().Fix, "update runc to 1.3.6")
 }
 
 func TestWhatADistributionHasRepairedIsNoHole(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"go.podman.io/storage/pkg/idtools"
@@ -52,6 +53,11 @@ func (i *hostInfo) runtimeName() string {
 	return first
 }
 
+// runtimeFeatures are those that crun lists, such as +SECCOMP.
+func (i *hostInfo) runtimeFeatures() []string {
+	return slices.DeleteFunc(strings.Fields(i.Host.OCIRuntime.Version), func(word string) bool { return !strings.HasPrefix(word, "+") })
+}
+
 // boundsIPC reports whether ipcSysctls can be set on this kernel.
 func (i *hostInfo) boundsIPC() bool { return atLeast(i.Host.Kernel, 6, 10) }
 
@@ -69,18 +75,19 @@ func (e *engine) readInfo(ctx context.Context) error {
 
 // Service describes the Podman service in use, for diagnosis.
 type Service struct {
-	From           string `json:"from"` // which of the ways it was found by
-	Own            bool   `json:"own"`  // wisbox's private service
-	URL            string `json:"url"`
-	Version        string `json:"version"`
-	Rootless       bool   `json:"rootless"`
-	Runtime        string `json:"runtime"`
-	RuntimePackage string `json:"runtime_package"` // as its distribution names it, or Unknown
-	CgroupVersion  string `json:"cgroup_version"`
-	CgroupManager  string `json:"cgroup_manager"`
-	StorageDriver  string `json:"storage_driver"`
-	Kernel         string `json:"kernel"`
-	SELinuxEnabled bool   `json:"selinux,omitempty"`
+	From           string   `json:"from"` // which of the ways it was found by
+	Own            bool     `json:"own"`  // wisbox's private service
+	URL            string   `json:"url"`
+	Version        string   `json:"version"`
+	Rootless       bool     `json:"rootless"`
+	Runtime        string   `json:"runtime"`
+	RuntimePackage string   `json:"runtime_package"`            // as its distribution names it, or Unknown
+	Features       []string `json:"runtime_features,omitempty"` // of the runtime, as crun lists them
+	CgroupVersion  string   `json:"cgroup_version"`
+	CgroupManager  string   `json:"cgroup_manager"`
+	StorageDriver  string   `json:"storage_driver"`
+	Kernel         string   `json:"kernel"`
+	SELinuxEnabled bool     `json:"selinux,omitempty"`
 }
 
 // Service finds Podman, or starts the private service, and describes it. The URL is a host path, which
@@ -93,7 +100,7 @@ func (b *Backend) Service(ctx context.Context) (Service, error) {
 	h := e.info.Host
 	return Service{
 		From: e.from, Own: e.own, URL: e.conn.URI.Redacted(), Version: e.info.Version.Version,
-		Rootless: h.Security.Rootless, Runtime: e.info.runtimeName(), RuntimePackage: h.OCIRuntime.Package,
+		Rootless: h.Security.Rootless, Runtime: e.info.runtimeName(), RuntimePackage: h.OCIRuntime.Package, Features: e.info.runtimeFeatures(),
 		CgroupVersion: h.CgroupsVersion, CgroupManager: h.CgroupManager,
 		StorageDriver: e.info.Store.GraphDriverName, Kernel: h.Kernel, SELinuxEnabled: h.Security.SELinuxEnabled,
 	}, nil

@@ -286,3 +286,11 @@ func TestAServiceThatDidNotStartSaysWhatIsMissing(t *testing.T) {
 		require.Contains(t, (&startError{tail: tail}).hint(), want)
 	}
 }
+
+func TestTheFeaturesOfARuntimeAreThoseItLists(t *testing.T) {
+	info := &hostInfo{}
+	info.Host.OCIRuntime.Version = "crun version 1.8.1\ncommit: f8a0\nrundir: /run/crun\nspec: 1.0.0\n+SYSTEMD +SECCOMP +YAJL"
+	require.Equal(t, []string{"+SYSTEMD", "+SECCOMP", "+YAJL"}, info.runtimeFeatures())
+	info.Host.OCIRuntime.Version = "runc version 1.1.5+ds1\ncommit: 1.1.5+ds1-1+deb12u1\nspec: 1.0.2-dev"
+	require.Empty(t, info.runtimeFeatures())
+}
