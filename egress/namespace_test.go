@@ -44,6 +44,15 @@ func internet() {
 	pair, err := tls.X509KeyPair(cert.Cert, cert.Key)
 	fatal(err)
 	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/pkg": // of npm's clients
+			rw.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(rw, `{"name":"pkg","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"pkg","version":"1.0.0","dist":{"shasum":"","tarball":"http://example.com/pkg.tgz"}}}}`)
+			return
+		case "/repo/info/refs":
+			_, _ = io.WriteString(rw, strings.Repeat("1", 40)+"\trefs/heads/main\n")
+			return
+		}
 		local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		_, _ = fmt.Fprintf(rw, "%s at %s", r.Host, local)
 	})

@@ -32,8 +32,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(roleKey) == "internet" {
+	switch os.Getenv(roleKey) {
+	case "internet":
 		internet()
+	case "client":
+		goClient()
 	}
 	serverLog.SetOutput(panics{})
 	goleak.VerifyTestMain(m)
