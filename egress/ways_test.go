@@ -165,7 +165,7 @@ func TestAnHTTPSRequestInAbsoluteFormGoesOverTLS(t *testing.T) {
 	assert.Equal(t, 403, status)
 	status, _, body = b.send("GET https://other.example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n")
 	assert.Equal(t, 403, status)
-	assert.Contains(t, body, "to allow it: wisbox session allow s1 other.example.com:443")
+	assert.Contains(t, body, "to allow it: wisbox allow s1 other.example.com:443")
 	c := b.dialBox()
 	assert.Equal(t, 101, way{form: "wss://{host}"}.send(t, c, "example.com", "GET", "/", "Connection: Upgrade", "Upgrade: websocket").StatusCode)
 	echoes(t, c)
@@ -298,7 +298,7 @@ func TestAdviceIsARuleThatWorks(t *testing.T) {
 		_, _, body := b.send("GET http://" + host + ":8000/ HTTP/1.1\r\nHost: x\r\n\r\n")
 		last, _ := b.Denied(0)
 		require.Len(t, last, 1, body)
-		assert.Equal(t, advice, strings.TrimPrefix(last[0].Allow, "wisbox session allow s1 "), host)
+		assert.Equal(t, advice, strings.TrimPrefix(last[0].Allow, "wisbox allow s1 "), host)
 		if advice != "" {
 			p, err := policy.Parse(allow(advice))
 			require.NoError(t, err)
