@@ -440,7 +440,7 @@ func TestEveryRunIsOneLineInTheLog(t *testing.T) {
 func TestGuidanceNamesLimitsHelpersAndRunnableExamples(t *testing.T) {
 	s := newStage(t, memory{"log.txt": "a\n"})
 	text := s.Guidance()
-	for _, word := range []string{"2000 characters", "10 seconds", "read_text", "write_text", "list_files", "sandbox puppet"} {
+	for _, word := range []string{"2000 characters", "10 seconds", "read_text", "write_text", "list_files", "sandbox puppet", "re, json, math, collections, itertools", "slower than the file tools"} {
 		assert.Contains(t, text, word)
 	}
 	for line := range strings.Lines(text) {

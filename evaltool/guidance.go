@@ -6,7 +6,7 @@ import (
 )
 
 // About explains to a model in one paragraph what evaluation is for.
-const About = `evaluate_python evaluates a snippet and gives the value of its last expression; state "kept" keeps names between calls.`
+const About = `evaluate_python evaluates a snippet and gives the value of its last expression; state "kept" keeps names between calls. Keep the code short, so that it ends within its time.`
 
 // Guidance returns the tool's description for a model: limits, helpers and examples.
 func (e *Evaluator) Guidance() string {
@@ -32,6 +32,7 @@ func (e *Evaluator) texts() string {
 const guidanceText = `Evaluate Python code and get the repr of its final expression, its output and its globals.
 
 Limits: code %d characters, %g seconds, %s (longer ends in ...), read files %d MiB together, a written file %d characters. Only tab and newline as control characters.
+- Python's standard library is there: re, json, math, collections, itertools and the rest; a call is slower than the file tools, so use those for plain reads and edits.
 - globals gives the code names: each value is JSON text, so a string needs its quotes. The result's globals are JSON text too, or "!repr:" and a repr where JSON can't hold the value or is too long; together they have 32 KiB; functions, classes, modules and _names are left out.
 - reads gives whole text files: reads["data/in.txt"].
 - writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces, so assign what the file should contain to a global.

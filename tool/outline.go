@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Outline lists the tools of a set for a prompt, one per line: the name, the arguments (with
@@ -11,7 +13,7 @@ import (
 func Outline(set *Set) string {
 	var b strings.Builder
 	for _, t := range set.Tools() {
-		fmt.Fprintf(&b, "- `%s {%s}`: %s\n", t.Name, arguments(t), firstSentence(t.Description))
+		fmt.Fprintf(&b, "- `%s {%s}`: %s\n", t.Name, arguments(t), FirstSentence(t.Description))
 	}
 	return b.String()
 }
@@ -27,10 +29,26 @@ func arguments(t Tool) string {
 	return strings.Join(names, ", ")
 }
 
-func firstSentence(text string) string {
+// FirstSentence returns the first sentence of the first line of a text. An abbreviation (e.g., i.e.)
+// ends no sentence, and neither does a full stop before a lower-case word.
+func FirstSentence(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
-	if sentence, _, more := strings.Cut(line, ". "); more {
-		return sentence + "."
+	for at := 0; ; {
+		n := strings.Index(line[at:], ". ")
+		if n < 0 {
+			return line
+		}
+		at += n + len(". ")
+		before, after := line[:at-len(". ")], strings.TrimLeft(line[at:], " ")
+		word := before[strings.LastIndexAny(before, " (")+1:]
+		next, _ := utf8.DecodeRuneInString(after)
+		if !abbreviates(word) && !unicode.IsLower(next) {
+			return before + "."
+		}
 	}
-	return line
+}
+
+// abbreviates reports whether a word, without its full stop, is an abbreviation.
+func abbreviates(word string) bool {
+	return strings.Contains(word, ".") && len(word) <= len("e.g") || slices.Contains([]string{"etc", "vs", "cf", "approx", "incl", "No"}, word)
 }

@@ -21,3 +21,21 @@ func TestAnOutlineHasNamesArgumentsAndTheFirstSentence(t *testing.T) {
 	)
 	assert.Equal(t, "- `put {path, mode?}`: Puts it there.\n- `none {}`: One line\n", tool.Outline(set))
 }
+
+func TestAFirstSentenceEndsAtASentence(t *testing.T) {
+	for text, want := range map[string]string{
+		"Reads e.g. a file. More.":             "Reads e.g. a file.",
+		"Reads (e.g. Python). More.":           "Reads (e.g. Python).",
+		"Lists names, sizes etc. and times. M": "Lists names, sizes etc. and times.",
+		"Takes i.e. JSON, not YAML. More.":     "Takes i.e. JSON, not YAML.",
+		"Version 1.5 of it. `x` is next.":      "Version 1.5 of it.",
+		"Ends at 2. 3 follow.":                 "Ends at 2.",
+		"Sees a. b stays":                      "Sees a. b stays",
+		"No end":                               "No end",
+		"One line.\nTwo. Three.":               "One line.",
+		"Ends. \"Quoted\" next.":               "Ends.",
+		"":                                     "",
+	} {
+		assert.Equal(t, want, tool.FirstSentence(text), text)
+	}
+}

@@ -90,7 +90,9 @@ func (e *Event) describe(raw json.RawMessage) {
 	if json.Unmarshal(raw, &args) != nil {
 		return
 	}
-	e.Mode = textOf(args, "mode")
+	if e.Mode = textOf(args, "mode"); e.Mode == "" && e.Tool == "write_file" {
+		e.Mode = "create" // the tool's default, so that the log has the mode that took effect
+	}
 	if e.Path = textOf(args, "file_path"); e.Path == "" {
 		e.Path = textOf(args, "path")
 	}
