@@ -31,6 +31,8 @@ type Write struct {
 	Path    string
 	Content []byte
 	Mode    WriteMode // "" means Create
+
+	latin1 bool // Content is Latin-1, as its caller said
 }
 
 // Written is the result of a Write.
@@ -88,7 +90,7 @@ func (f *FS) applyOnce(ctx context.Context, rels []string, writes []Write) ([]Wr
 		}
 	}()
 	for i, w := range writes {
-		c := &change{f: f, rel: rels[i]}
+		c := &change{f: f, rel: rels[i], latin1: w.latin1}
 		changes = append(changes, c)
 		if err := c.prepare(ctx, w); err != nil {
 			undoAll(changes)
@@ -136,6 +138,7 @@ type change struct {
 	placed bool
 	patch  *patch // instead of temp
 	notice string
+	latin1 bool // the new content is Latin-1
 }
 
 func (c *change) prepare(ctx context.Context, w Write) error {
@@ -293,7 +296,7 @@ func (c *change) written() Written {
 	if c.patch != nil && w.SHA256 == "" {
 		w.SHA256 = sumOf(file, st.Size, c.f.opts.Limits.WholeBytes)
 	}
-	w.SizeBytes, w.Version = st.Size, c.f.versions.wrote(c.parent.Path, &st).version
+	w.SizeBytes, w.Version = st.Size, c.f.versions.wrote(c.parent.Path, &st, c.latin1).version
 	return w
 }
 

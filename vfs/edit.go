@@ -86,7 +86,13 @@ func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResul
 	if size := int64(len(text)) + int64(n)*int64(len(p.NewString)-len(p.OldString)); size > f.opts.Limits.EditBytes {
 		return nil, tool.Errorf(tool.TooLarge, "the file would have %d bytes; the maximum is %d; use a program for larger files", size, f.opts.Limits.EditBytes).In("new_string")
 	}
-	if err := c.prepareEdit(ctx, []byte(text), []byte(strings.Replace(text, p.OldString, p.NewString, n))); err != nil {
+	before, after := []byte(text), []byte(strings.Replace(text, p.OldString, p.NewString, n))
+	if c.latin1 {
+		if before, after, err = bothToLatin1(before, after); err != nil {
+			return nil, in(err, "new_string")
+		}
+	}
+	if err := c.prepareEdit(ctx, before, after); err != nil {
 		return nil, err
 	}
 	if err := c.commit(); err != nil {
@@ -100,7 +106,14 @@ func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResul
 	return &EditResult{Path: w.Path, Replacements: n, Version: w.Version, Diff: unified(rel, text, at, n, p), Notice: w.Notice, sum: w.SHA256}, nil
 }
 
-// text returns the content of the file to edit.
+func bothToLatin1(before, after []byte) (_, _ []byte, err error) {
+	if before, err = toLatin1(string(before)); err == nil {
+		after, err = toLatin1(string(after))
+	}
+	return before, after, err
+}
+
+// text returns the content of the file to edit, which has the encoding that it was written with.
 func (c *change) text(ctx context.Context) (string, error) {
 	if err := c.locate(); err != nil {
 		return "", err
@@ -113,6 +126,9 @@ func (c *change) text(ctx context.Context) (string, error) {
 	data, err := readAll(ctx, h, c.f.opts.Limits.EditBytes)
 	if err != nil {
 		return "", err
+	}
+	if c.latin1 = c.f.versions.latin1(c.parent.Path, c.old); c.latin1 {
+		return fromLatin1(data), nil
 	}
 	if !utf8.Valid(data) {
 		return "", tool.Errorf(tool.NotText, "%s is not UTF-8 text; change it with a program", c.f.opts.Paths.Display(c.rel))

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -59,11 +61,27 @@ func (l latin1Reader) Read(p []byte) (int, error) {
 	return out, err
 }
 
+// writtenAs returns the encoding in which the present content of a file was written.
+func (v *versions) writtenAs(path string, st *unix.Stat_t) encoding {
+	if v.latin1(path, st) {
+		return latin1
+	}
+	return utf8Text
+}
+
+func fromLatin1(data []byte) string {
+	text := make([]rune, len(data))
+	for i, c := range data {
+		text[i] = rune(c)
+	}
+	return string(text)
+}
+
 func toLatin1(content string) ([]byte, error) {
 	out := make([]byte, 0, len(content))
 	for _, r := range content {
 		if r > 0xff {
-			return nil, tool.Errorf(tool.Invalid, "content has %q, which latin-1 can't encode; use encoding utf-8", r)
+			return nil, tool.Errorf(tool.Invalid, "%q can't be encoded as latin-1; write the file with encoding utf-8", r)
 		}
 		out = append(out, byte(r))
 	}

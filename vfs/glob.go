@@ -1,7 +1,6 @@
 package vfs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ type globParams struct {
 // Globbing is the answer of glob.
 type Globbing struct {
 	Path      string      `json:"path"`
-	Matches   []GlobMatch `json:"matches" jsonschema:"sorted by path"`
+	Matches   []GlobMatch `json:"matches" jsonschema:"sorted by the segments of their paths: a, a/b, a-b"`
 	Truncated bool        `json:"truncated" jsonschema:"there are more than 2,000 matches, or the search met a limit: see notices"`
 	Notices   []string    `json:"notices,omitempty" jsonschema:"why it is truncated"`
 }
@@ -117,7 +116,7 @@ func (g *globbing) add(found []dirName, memory int) {
 
 // prune keeps only paths that can still be part of the answer: the first ones.
 func (g *globbing) prune() {
-	slices.SortFunc(g.found, func(a, b dirName) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(g.found, func(a, b dirName) int { return comparePaths(a.name, b.name) })
 	g.memory = 0
 	var kept []dirName
 	for _, n := range g.found {

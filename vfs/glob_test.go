@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 func globWorld(t *testing.T) *world {
@@ -87,4 +88,25 @@ func openFiles(t *testing.T) int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	return len(entries)
+}
+
+func TestPathsAreSortedByTheirSegments(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"a-b", "a/b", "a/b-c/d", "a/b.c", "a.txt", "ab"} {
+		w.file(name, "needle\n")
+	}
+	want := []any{"a", "a/b", "a/b-c", "a/b-c/d", "a/b.c", "a-b", "a.txt", "ab"}
+	assert.Equal(t, want, w.ok("glob", `{"pattern":"**"}`).each("matches", "path"))
+	want = []any{"a/b", "a/b-c/d", "a/b.c", "a-b", "a.txt", "ab"}
+	assert.Equal(t, want, w.ok("grep", `{"pattern":"needle"}`).each("matches", "path"))
+}
+
+// TestTheGuidanceSaysHowToWorkWell: each habit that spares a model time and failures is a clause.
+func TestTheGuidanceSaysHowToWorkWell(t *testing.T) {
+	for _, clause := range []string{
+		"Look around with ls first, and list only the directories that you need", "so that no edit is stale", "Keep edits concise and binary files small",
+		"write a file once rather than in many appends", "Don't copy large repositories or binaries",
+	} {
+		assert.Contains(t, vfs.About, clause)
+	}
 }

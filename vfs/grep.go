@@ -234,7 +234,7 @@ func (g *grepping) add(path string, matches []GrepMatch, memory int) {
 // after them are no longer searched.
 func (g *grepping) prune() {
 	slices.SortFunc(g.found, func(a, b GrepMatch) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.LineNumber, b.LineNumber))
+		return cmp.Or(comparePaths(a.Path, b.Path), cmp.Compare(a.LineNumber, b.LineNumber))
 	})
 	keep, memory := 0, 0
 	for keep < min(len(g.found), g.query.max) && memory+g.found[keep].size() <= answerMemory {

@@ -1,9 +1,18 @@
 package vfs_test
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// propertyChecks is the number of examples of each property, unless -rapid.checks gives another.
+const propertyChecks = "200"
+
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", propertyChecks); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -70,8 +70,12 @@ func (f *FS) move(ctx context.Context, from, to string) (*Move, error) {
 		}
 		return nil, in(fail(err, to), "to")
 	}
+	asLatin1 := f.versions.latin1(old.Path, &st)
 	f.versions.removed(old.Path)
-	f.versions.wrote(now.Path, &st)
+	if err := now.Lstat(&st); err != nil { // a program was quicker
+		return nil, in(fail(err, to), "to")
+	}
+	f.versions.wrote(now.Path, &st, asLatin1)
 	return &Move{Path: f.opts.Paths.Display(from), To: f.opts.Paths.Display(to)}, nil
 }
 

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -183,4 +184,20 @@ func join(dir, name string) string {
 		return name
 	}
 	return dir + "/" + name
+}
+
+// comparePaths orders paths by their segments, so that what is in a directory follows it: a, a/b, a-b.
+func comparePaths(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		switch {
+		case a[i] == b[i]:
+		case a[i] == '/':
+			return -1
+		case b[i] == '/':
+			return 1
+		default:
+			return cmp.Compare(a[i], b[i])
+		}
+	}
+	return cmp.Compare(len(a), len(b))
 }

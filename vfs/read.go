@@ -25,7 +25,7 @@ type readParams struct {
 	FilePath string   `json:"file_path" alias:"path" jsonschema:"file to read, relative to the workspace"`
 	Offset   int64    `json:"offset,omitempty" default:"0" min:"0" jsonschema:"first line to return, from 0; with base64 the first byte"`
 	Limit    *int64   `json:"limit,omitempty" min:"1" jsonschema:"lines to return (default and at most 2000); with base64 bytes (default and at most 48000)"`
-	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's text; base64 or binary for bytes that are not text"`
+	Encoding encoding `json:"encoding,omitempty" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's text (default: latin-1 if it was written so, else utf-8); base64 or binary for bytes that are not text"`
 }
 
 // Reading is the answer of read_file.
@@ -59,6 +59,9 @@ func (f *FS) read(ctx context.Context, p readParams) (*Reading, error) {
 	}
 	defer file.close()
 	out := &Reading{Path: f.opts.Paths.Display(file.rel), Encoding: p.Encoding, Offset: p.Offset, SizeBytes: file.Stat.Size, UpdatedAt: timestamp(modified(&file.Stat))}
+	if out.Encoding == "" {
+		out.Encoding = f.versions.writtenAs(file.Path, &file.Stat)
+	}
 	if err := out.fill(ctx, file.Handle, p.Limit); err != nil {
 		return nil, in(fail(err, file.rel), "file_path")
 	}

@@ -202,6 +202,39 @@ func TestEncodingsThatAgentsKnow(t *testing.T) {
 	assert.Equal(t, "encoding", w.refused(tool.Invalid, "read_file", `{"file_path":"l","encoding":"klingon"}`).Field)
 }
 
+func TestAFileIsReadInTheEncodingThatItWasWrittenIn(t *testing.T) {
+	w := newWorld(t)
+	read := func(name string) []any {
+		a := w.ok("read_file", args(map[string]any{"file_path": name}))
+		return []any{a["content"], a["encoding"]}
+	}
+	w.ok("write_file", `{"file_path":"l","content":"café\n","encoding":"latin-1"}`)
+	assert.Equal(t, "caf\xe9\n", w.content("l"))
+	assert.Equal(t, []any{"café\n", "latin-1"}, read("l"))
+
+	// Appends and edits keep it.
+	w.ok("write_file", `{"file_path":"l","content":"ü\n","mode":"append"}`)
+	assert.Equal(t, "caf\xe9\n\xfc\n", w.content("l"))
+	w.ok("edit_file", `{"file_path":"l","old_string":"café","new_string":"thé"}`)
+	assert.Equal(t, "th\xe9\n\xfc\n", w.content("l"))
+	assert.Equal(t, []any{"thé\nü\n", "latin-1"}, read("l"))
+	assert.Equal(t, "new_string", w.refused(tool.Invalid, "edit_file", `{"file_path":"l","old_string":"thé","new_string":"€"}`).Field)
+	w.ok("move_file", `{"path":"l","to":"m"}`)
+	assert.Equal(t, []any{"thé\nü\n", "latin-1"}, read("m"))
+
+	// An explicit encoding counts more, and so does a new content.
+	assert.Equal(t, tool.NotText, w.refused(tool.NotText, "read_file", `{"file_path":"m","encoding":"utf-8"}`).Kind)
+	w.ok("write_file", `{"file_path":"m","content":"é","mode":"overwrite"}`)
+	assert.Equal(t, []any{"é", "utf-8"}, read("m"))
+	w.ok("write_file", `{"file_path":"b","content":"6Q==","encoding":"base64"}`)
+	w.refused(tool.NotText, "read_file", `{"file_path":"b"}`)
+
+	// A program's content is UTF-8 until somebody says otherwise.
+	w.ok("write_file", `{"file_path":"p","content":"é","encoding":"latin-1"}`)
+	w.file("p", "é!")
+	assert.Equal(t, []any{"é!", "utf-8"}, read("p"))
+}
+
 func TestPathIsTakenForFilePath(t *testing.T) {
 	w := newWorld(t)
 	w.ok("write_file", `{"path":"f","content":"a"}`)

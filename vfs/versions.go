@@ -48,6 +48,7 @@ type record struct {
 	stamp   stamp // zero: the path doesn't exist
 	created int64 // milliseconds since 1970
 	seen    bool  // the session has read or written exactly this state
+	latin1  bool  // the session has written this state as Latin-1
 }
 
 func (r record) createdAt() time.Time { return time.UnixMilli(r.created).UTC() }
@@ -108,7 +109,7 @@ func (r *record) advance(now stamp, at time.Time) {
 	}
 	r.version++
 	r.stamp = now
-	r.seen = false
+	r.seen, r.latin1 = false, false
 }
 
 // saw records that the session has read the state st of path.
@@ -125,13 +126,13 @@ func (v *versions) saw(path string, st *unix.Stat_t) record {
 	return r
 }
 
-// wrote records that the session has made the state st of path.
-func (v *versions) wrote(path string, st *unix.Stat_t) record {
+// wrote records that the session has made the state st of path, as Latin-1 or not.
+func (v *versions) wrote(path string, st *unix.Stat_t, latin1 bool) record {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r := v.records[path]
 	r.advance(stampOf(st), modified(st))
-	r.seen = true
+	r.seen, r.latin1 = true, latin1
 	v.makeRoom()
 	v.set(path, r)
 	return r
@@ -142,13 +143,16 @@ func (v *versions) known(path string, st *unix.Stat_t) bool {
 	return v.look(path, st).seen
 }
 
+// latin1 reports whether the session has written the state st of path as Latin-1.
+func (v *versions) latin1(path string, st *unix.Stat_t) bool { return v.look(path, st).latin1 }
+
 // removed records that path and everything below it are gone.
 func (v *versions) removed(path string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for p, r := range v.records {
 		if p == path || strings.HasPrefix(p, path+"/") {
-			r.stamp, r.seen = stamp{}, false
+			r.stamp, r.seen, r.latin1 = stamp{}, false, false
 			v.set(p, r)
 		}
 	}

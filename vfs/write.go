@@ -13,7 +13,7 @@ type writeParams struct {
 	FilePath string   `json:"file_path" alias:"path" jsonschema:"file to write, relative to the workspace; missing directories are created"`
 	Content  string   `json:"content" jsonschema:"at most 48,000 characters, or bytes with base64"`
 	Mode     string   `json:"mode,omitempty" default:"create" enum:"create|overwrite|append" jsonschema:"create a new file, or replace or extend an existing one"`
-	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's bytes: utf-8 and latin-1 take content as text, base64 and binary as base64"`
+	Encoding encoding `json:"encoding,omitempty" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's bytes (default utf-8; append: that of the file): utf-8 and latin-1 take content as text, base64 and binary as base64"`
 }
 
 // WriteResult is the answer of write_file.
@@ -44,16 +44,33 @@ func (f *FS) write(ctx context.Context, p writeParams) (*WriteResult, error) {
 	if err != nil {
 		return nil, in(err, "file_path")
 	}
+	if p.Encoding == "" {
+		p.Encoding = utf8Text
+		if p.Mode == string(Append) {
+			p.Encoding = f.encodingOf(ctx, p.FilePath)
+		}
+	}
 	content, err := f.decode(p.Content, p.Encoding)
 	if err != nil {
 		return nil, in(err, "content")
 	}
-	done, err := f.apply(ctx, []string{rel}, []Write{{Content: content, Mode: WriteMode(p.Mode)}})
+	done, err := f.apply(ctx, []string{rel}, []Write{{Content: content, Mode: WriteMode(p.Mode), latin1: p.Encoding == latin1}})
 	if err != nil {
 		return nil, in(err, "file_path")
 	}
 	w := done[0]
 	return &WriteResult{Path: w.Path, Mode: p.Mode, SizeBytes: w.SizeBytes, Version: w.Version, Created: w.Created, Notice: w.Notice, sum: w.SHA256}, nil
+}
+
+// encodingOf returns the encoding that a file was written with. For a file that can't be read it is
+// UTF-8: the write itself reports the error.
+func (f *FS) encodingOf(ctx context.Context, path string) encoding {
+	file, err := f.reach(ctx, path, "file_path", f.opts.Paths.parseFile, f.tree.Open)
+	if err != nil {
+		return utf8Text
+	}
+	defer file.close()
+	return f.versions.writtenAs(file.Path, &file.Stat)
 }
 
 func (f *FS) decode(content string, as encoding) ([]byte, error) {
