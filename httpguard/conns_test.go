@@ -92,7 +92,7 @@ func get(t *testing.T, client *http.Client, addr string) (reused bool, err error
 // TestIdleConnectionsKeepNobodyOut: hundreds of connections, some with half a request, are opened again whenever they
 // are closed, from the working client's address.
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
-	const idle, most = 300, 48
+	const idle, most = 300, 96
 	addr, l := serve(t, &Options{Tokens: []string{token}, MaxConns: most, MaxStrangers: 32})
 	kept := &http.Client{Transport: &http.Transport{}}
 	defer kept.CloseIdleConnections()
@@ -125,8 +125,10 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	}
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for i := range 8 {
-		_, err := get(t, fresh, addr)
-		require.NoError(t, err, "request %d", i)
+		require.Eventually(t, func() bool { // on a slow machine, its connection may be too old before it sends
+			_, err := get(t, fresh, addr)
+			return err == nil
+		}, 30*time.Second, time.Millisecond, "request %d", i)
 		reused, err := get(t, kept, addr)
 		require.NoError(t, err)
 		require.True(t, reused, "a connection that proved itself is not closed for strangers")
@@ -150,30 +152,25 @@ func TestAWrongTokenIsAStranger(t *testing.T) {
 	assert.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.open == 0 }, 30*time.Second, time.Millisecond)
 }
 
-// TestFullOfProvenConnections closes a new connection, and none of those.
-func TestFullOfProvenConnections(t *testing.T) {
-	addr, _ := serve(t, &Options{Tokens: []string{token}, MaxConns: 3, MaxStrangers: 3})
+// TestIdleConnectionsGiveWay to new ones, the oldest first, even of the same client.
+func TestIdleConnectionsGiveWay(t *testing.T) {
+	addr, _ := serve(t, &Options{Tokens: []string{token}, MaxConns: 4, MaxStrangers: 3})
 	var clients []*http.Client
-	for range 3 {
+	for range 4 { // one more than a client may have beside strangers
 		client := &http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
 		_, err := get(t, client, addr)
 		require.NoError(t, err)
 		clients = append(clients, client)
 	}
-	_, err := get(t, &http.Client{Transport: &http.Transport{}}, addr)
-	require.Error(t, err)
-	for _, client := range clients {
+	for i, client := range clients[1:] {
 		reused, err := get(t, client, addr)
 		require.NoError(t, err)
-		assert.True(t, reused)
+		assert.True(t, reused, i+1)
 	}
-	clients[0].CloseIdleConnections()
-	assert.Eventually(t, func() bool {
-		_, err := get(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, addr)
-		return err == nil
-	},
-		10*time.Second, 10*time.Millisecond)
+	reused, err := get(t, clients[0], addr)
+	require.NoError(t, err)
+	assert.False(t, reused)
 }
 
 // TestAdmitLetsInWithoutAToken over the loopback interface, only by the given names.
@@ -214,7 +211,7 @@ func TestAHandlerWithKeysOfItsOwn(t *testing.T) {
 		AnyOrigin: func(r *http.Request) bool { return r.URL.Path == "/open" },
 	})
 	require.NoError(t, err)
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { LetIn(r) }))
+	h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { assert.NoError(t, LetIn(r, Client{Name: "a"})) }))
 	for _, c := range []struct {
 		host, path, origin string
 		status             int

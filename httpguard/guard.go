@@ -1,5 +1,8 @@
-// Package httpguard protects every HTTP server of wisbox: it limits connections, decides which addresses a server may
-// listen on, and checks requests before handlers see them. It doesn't depend on the protocol behind it.
+// Package httpguard protects every HTTP server of wisbox: it decides which addresses a server may listen on, checks
+// requests before handlers see them, and bounds what each client has at once: connections, requests, bytes of memory and
+// requests a second. A request that no handler has admitted for a client is a stranger's: it has one deadline, and
+// handlers read little of it. Of an admitted one, each wait for the client has a deadline. It doesn't depend on the
+// protocol behind it.
 package httpguard
 
 import (
@@ -13,23 +16,32 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 // Options are the settings of a Guard. Without Tokens, Public or Admit, it serves only a unix socket.
 type Options struct {
 	// Tokens are the accepted bearer tokens, at least 22 characters each (128 bits). Each is a separate client.
 	Tokens []string
-	// Public admits requests without a token over the loopback interface.
+	// Public admits requests without a token over the loopback interface. With OwnKeys, the handler does.
 	Public bool
 	// Admit reports whether to admit a request without a bearer token over the loopback interface, by a cookie for
 	// instance. It runs after the checks of Host and Origin. Default: none.
 	Admit func(*http.Request) bool
 	// OwnKeys leaves authentication to the handler behind the guard, for instance because its keys change. The handler
-	// calls [LetIn] for each request that it admits.
+	// calls [LetIn] for each request that it admits. Without it, the owner of the token is the client.
 	OwnKeys bool
+	// Fair bounds each client of a handler with OwnKeys by what the others have left. Servers with several Tokens always
+	// do.
+	Fair bool
 	// Refusal is the answer to a request without a valid token. Default: "a bearer token is required".
 	Refusal string
 	// OnlyHosts refuses the names of the loopback interface, except for those in Hosts.
@@ -46,15 +58,24 @@ type Options struct {
 	// AnyOrigin reports whether pages of all origins may send a request. Default: none.
 	AnyOrigin func(*http.Request) bool
 
-	// MaxRequests is the maximum number of requests served at once. Default 256.
-	MaxRequests int
-	// ReadTimeout bounds the time to read a request with its body. Default 30 s.
-	ReadTimeout time.Duration
-	// MaxConns is the maximum number of open connections. Default 512.
+	// MaxConns is the maximum number of open connections, a quarter of them for strangers. Default 1024.
 	MaxConns int
 	// MaxStrangers is the maximum number of connections of one address without an admitted request yet. A new one
-	// replaces an old one. Default 64; the maximum for all addresses is half of MaxConns.
+	// replaces an old one. Default 64.
 	MaxStrangers int
+	// MaxRequests is the maximum number of requests served at once. Default 512.
+	MaxRequests int
+	// MaxOfPart is the maximum number of requests for a part of a client at once. Default 256.
+	MaxOfPart int
+	// MaxBytes is the memory for requests and answers that are held as a whole. Default 256 MiB.
+	MaxBytes int64
+	// Rate and Burst bound the requests of a client per second. Default 1000 and 2000.
+	Rate  float64
+	Burst int
+	// ReadTimeout bounds the time of a stranger's request. Default 30 s.
+	ReadTimeout time.Duration
+	// Stalled is how long an admitted request waits for its client to send or to take anything. Default a minute.
+	Stalled time.Duration
 
 	// CertFile and KeyFile are PEM files, with which the server speaks TLS. They are required beyond the loopback
 	// interface.
@@ -73,12 +94,20 @@ const (
 	maxHeader         = 64 << 10 // bytes
 	readHeaderTimeout = 5 * time.Second
 	keepAliveTimeout  = 2 * time.Minute
+	maxStreams        = 100       // of HTTP/2
+	maxBuffered       = 256 << 10 // bytes that a client of HTTP/2 may send before a handler reads them
+	rateWait          = RetryAfter
 	minToken          = 22 // characters
 )
 
 // Guard checks connections and requests. Its methods may be called from many
 // goroutines at once.
-type Guard struct{ opts Options }
+type Guard struct {
+	opts      Options
+	budget    *budget
+	strangers strangers
+	marshals  chan struct{} // a token for each answer that is being made
+}
 
 // New returns a Guard. opts may be nil.
 func New(opts *Options) (*Guard, error) {
@@ -87,10 +116,9 @@ func New(opts *Options) (*Guard, error) {
 		g.opts = *opts
 	}
 	o := &g.opts
-	o.MaxRequests = or(o.MaxRequests, 256)
-	o.ReadTimeout = or(o.ReadTimeout, 30*time.Second)
-	o.MaxConns = or(o.MaxConns, 512)
-	o.MaxStrangers = or(o.MaxStrangers, 64)
+	o.MaxConns, o.MaxStrangers, o.MaxRequests, o.MaxOfPart = or(o.MaxConns, 1024), or(o.MaxStrangers, 64), or(o.MaxRequests, 512), or(o.MaxOfPart, 256)
+	o.MaxBytes, o.Rate, o.Burst = or(o.MaxBytes, 256<<20), or(o.Rate, 1000), or(o.Burst, 2000)
+	o.ReadTimeout, o.Stalled = or(o.ReadTimeout, 30*time.Second), or(o.Stalled, time.Minute)
 	o.Refusal = cmp.Or(o.Refusal, "a bearer token is required")
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -100,10 +128,17 @@ func New(opts *Options) (*Guard, error) {
 			return nil, errors.New("a bearer token needs at least 22 characters")
 		}
 	}
+	g.marshals = make(chan struct{}, 2*runtime.GOMAXPROCS(0))
+	free := max(1, o.MaxConns/4) // for strangers
+	g.strangers = strangers{max: free, ofAddress: min(o.MaxStrangers, free), freed: make(chan struct{}, 1)}
+	g.budget = &budget{
+		fair: o.Fair || len(o.Tokens) > 1, max: [resources]int64{int64(max(1, o.MaxConns-free)), int64(o.MaxRequests), o.MaxBytes}, maxOfPart: o.MaxOfPart,
+		rate: rate.Limit(o.Rate), burst: o.Burst, maxWait: rateWait, silence: 2 * o.Stalled, shares: map[string]*Share{},
+	}
 	return g, nil
 }
 
-func or[T int | time.Duration](v, def T) T {
+func or[T int | int64 | float64 | time.Duration](v, def T) T {
 	if v <= 0 {
 		return def
 	}
@@ -115,17 +150,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	next = g.withToken(next)
 	next = g.withOrigin(next)
 	next = g.withHost(next)
-	next = g.withTurn(next)
-	return g.withDeadline(next)
-}
-
-// withDeadline bounds the time to read a whole request. Otherwise, after a refusal, net/http would wait forever for the
-// rest of the body.
-func (g *Guard) withDeadline(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.ReadTimeout))
-		next.ServeHTTP(w, r)
-	})
+	return g.withExchange(next)
 }
 
 // Refuse answers at once, without waiting for the body.
@@ -134,18 +159,10 @@ func Refuse(w http.ResponseWriter, status int, why string) {
 	http.Error(w, why, status)
 }
 
-// withTurn refuses requests beyond MaxRequests.
-func (g *Guard) withTurn(next http.Handler) http.Handler {
-	turns := make(chan struct{}, g.opts.MaxRequests)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
-			next.ServeHTTP(w, r)
-		default:
-			Refuse(w, http.StatusServiceUnavailable, "too many requests at once")
-		}
-	})
+// RefuseBusy answers with an error of the client's share.
+func RefuseBusy(w http.ResponseWriter, err error) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(RetryAfter.Seconds())))
+	Refuse(w, http.StatusTooManyRequests, tool.AsError(err).Message)
 }
 
 // withHost refuses requests for other hosts, such as those of a web page whose own name points to this machine (DNS
@@ -205,28 +222,36 @@ func (g *Guard) withOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// withToken admits requests with a valid token. Their connections no longer count as strangers.
+// Names of the clients of a guard that checks tokens itself.
+const (
+	anyone  = "anyone"  // no token is required
+	visitor = "visitor" // admitted by Options.Admit
+)
+
+// withToken admits requests with a valid token, for its owner.
 func (g *Guard) withToken(next http.Handler) http.Handler {
 	if g.opts.OwnKeys {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !g.Open(r) && g.OwnerOf(r) == "" && (g.opts.Admit == nil || !g.opts.Admit(r)) {
+		client := g.OwnerOf(r)
+		switch {
+		case client != "":
+		case g.Open(r):
+			client = anyone
+		case g.opts.Admit != nil && g.opts.Admit(r):
+			client = visitor
+		default:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			Refuse(w, http.StatusUnauthorized, g.opts.Refusal)
 			return
 		}
-		LetIn(r)
+		if err := LetIn(r, Client{Name: client}); err != nil {
+			RefuseBusy(w, err)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// LetIn records that a request was admitted: its connection no longer counts as a stranger. It is for handlers with
-// [Options.OwnKeys].
-func LetIn(r *http.Request) {
-	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-		c.prove()
-	}
 }
 
 // Open reports whether a request needs no token.
@@ -264,7 +289,8 @@ func (g *Guard) Serve(ctx context.Context, l net.Listener, h http.Handler, stop 
 	}
 	web := &http.Server{
 		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: keepAliveTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(g.opts.Logger.Handler(), slog.LevelDebug), ConnContext: withConn,
+		ErrorLog: slog.NewLogLogger(g.opts.Logger.Handler(), slog.LevelDebug), ConnContext: withConn, ConnState: g.connState,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxBuffered, MaxReceiveBufferPerStream: maxBuffered},
 	}
 	if g.opts.OnlyHTTP1 {
 		web.Protocols = new(http.Protocols)
@@ -279,7 +305,7 @@ func (g *Guard) Serve(ctx context.Context, l net.Listener, h http.Handler, stop 
 		_ = web.Close()
 	})
 	var err error
-	if l = g.bounded(l); g.opts.CertFile != "" {
+	if l = (&listener{l, g}); g.opts.CertFile != "" {
 		err = web.ServeTLS(l, g.opts.CertFile, g.opts.KeyFile)
 	} else {
 		err = web.Serve(l)

@@ -52,7 +52,8 @@ func (g *Guard) mayServe(addr net.Addr) error {
 	if !ok {
 		return nil
 	}
-	if len(g.opts.Tokens) == 0 && !g.opts.OwnKeys && !((g.opts.Public || g.opts.Admit != nil) && tcp.IP.IsLoopback()) {
+	keyed := len(g.opts.Tokens) > 0 || g.opts.OwnKeys && !g.opts.Public
+	if !keyed && !((g.opts.Public || g.opts.Admit != nil) && tcp.IP.IsLoopback()) {
 		return fmt.Errorf("listen on %s: %w", addr, ErrNoToken)
 	}
 	if !tcp.IP.IsLoopback() && !g.opts.Plain && (g.opts.CertFile == "" || g.opts.KeyFile == "") {

@@ -10,7 +10,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -66,15 +65,17 @@ func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 			httpguard.Refuse(w, http.StatusUnsupportedMediaType, "the Content-Type must be application/json")
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		body, _, err := httpguard.ReadBody(r, maxBody)
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 			httpguard.Refuse(w, http.StatusRequestEntityTooLarge, "a request has at most 4 MiB")
+			return
+		} else if errors.Is(err, httpguard.ErrBusy) {
+			httpguard.RefuseBusy(w, err)
 			return
 		} else if err != nil {
 			httpguard.Refuse(w, http.StatusBadRequest, "the body can't be read")
 			return
 		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a call may take long
 		refused := refusalOf(body)
 		if refused == nil && r.Header.Get("Mcp-Protocol-Version") >= newRevision {
 			refused = misrouted(body, r.Header.Get("Mcp-Name"))
@@ -92,7 +93,6 @@ func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 				return // the client has gone
 			}
 			defer leave()
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchedWithin))
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		request := members(body)

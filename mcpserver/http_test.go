@@ -514,7 +514,7 @@ func TestWhatCanNotBeReadIsSaidOverHTTPInOurWords(t *testing.T) {
 
 // A body that never arrives delays neither a refusal nor the end of the connection.
 func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
-	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{Options: httpguard.Options{ReadTimeout: 300 * time.Millisecond}})
+	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{Options: httpguard.Options{ReadTimeout: 300 * time.Millisecond, Stalled: 300 * time.Millisecond}})
 	for _, c := range []struct{ name, header, answer string }{
 		{"without a token", "Host: localhost\r\n", "401"},
 		{"for another host", "Host: evil.example\r\n", "403"},

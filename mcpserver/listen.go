@@ -6,7 +6,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -139,16 +138,12 @@ func message(members map[string]any) []byte {
 	return raw
 }
 
-// event writes and flushes one event of a stream. Between events there is no deadline, because HTTP/2 ends a stream at
-// its deadline even if nothing is written.
+// event writes and flushes one event of a stream.
 func event(w http.ResponseWriter, raw []byte) error {
-	c := http.NewResponseController(w)
-	_ = c.SetWriteDeadline(time.Now().Add(takenWithin))
-	defer func() { _ = c.SetWriteDeadline(time.Time{}) }()
 	if _, err := w.Write(append(append([]byte("event: message\ndata: "), raw...), "\n\n"...)); err != nil {
 		return err
 	}
-	return c.Flush()
+	return http.NewResponseController(w).Flush()
 }
 
 func answerError(w http.ResponseWriter, id json.RawMessage, err error) {

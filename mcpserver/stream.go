@@ -55,11 +55,8 @@ func (s *stream) breakSilence() {
 		s.to.Header().Set("Cache-Control", "no-cache, no-transform")
 		s.begin(http.StatusOK)
 	}
-	c := http.NewResponseController(s.to)
-	_ = c.SetWriteDeadline(time.Now().Add(takenWithin))
-	defer func() { _ = c.SetWriteDeadline(time.Time{}) }()
 	_, _ = io.WriteString(s.to, ": still here\n\n")
-	_ = c.Flush()
+	_ = http.NewResponseController(s.to).Flush()
 	s.said = time.Now()
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -453,21 +452,4 @@ func rewrite(r *http.Request, from, to string) {
 	body, _ := io.ReadAll(r.Body)
 	text := strings.Replace(string(body), from, to, 1)
 	r.Body, r.ContentLength, r.GetBody = io.NopCloser(strings.NewReader(text)), int64(len(text)), nil
-}
-
-// deadlines records the write deadlines.
-type deadlines struct {
-	*httptest.ResponseRecorder
-	at []bool // true if set, false if removed
-}
-
-func (d *deadlines) SetWriteDeadline(at time.Time) error {
-	d.at = append(d.at, !at.IsZero())
-	return nil
-}
-
-func TestAnEventHasADeadline(t *testing.T) {
-	d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	require.NoError(t, event(d, []byte("{}")))
-	assert.Equal(t, []bool{true, false}, d.at, "and the time between events has none")
 }

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -15,9 +14,6 @@ const (
 	fetchMethod = "tasks/get"
 	fetchWeight = maxUnansweredB / 8 // bytes that such a request on a pipe counts as
 	maxFetches  = 4                  // maximum at once over HTTP, per owner
-
-	fetchedWithin = 2 * time.Minute  // time for such an answer over HTTP
-	takenWithin   = 30 * time.Second // time for one event of a stream
 )
 
 // turns limits the number of messages that are created at once.

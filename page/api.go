@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/httpguard"
@@ -18,6 +17,9 @@ import (
 // caller is the caller's name in the log for calls of the page.
 const caller = "page"
 
+// browser is the client of all browsers, which are one person's.
+var browser = httpguard.Client{Name: "browser"}
+
 // maxBody is the maximum size of a request in bytes, as for the file tools.
 const maxBody = 16 << 20
 
@@ -25,6 +27,14 @@ func (s *Server) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /{$}", s.index)
 	mux.HandleFunc("GET /assets/{name}", s.asset)
 	mux.HandleFunc("POST /api/enter", s.enter)
+	for pattern, serve := range s.private() {
+		mux.HandleFunc(pattern, serve)
+	}
+}
+
+// private returns the routes of browsers that have signed in.
+func (s *Server) private() map[string]http.HandlerFunc {
+	all := map[string]http.HandlerFunc{}
 	for pattern, do := range map[string]action{
 		"GET /api/me":                             s.me,
 		"DELETE /api/me":                          s.leave,
@@ -65,7 +75,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"POST /api/sessions/{id}/egress":          in(s, rules),
 		"GET /api/sessions/{id}/connections":      s.connections,
 	} {
-		mux.HandleFunc(pattern, s.answering(do))
+		all[pattern] = s.answering(do)
 	}
 	for pattern, do := range map[string]http.HandlerFunc{
 		"GET /api/sessions/{id}/events":    s.events,
@@ -75,8 +85,9 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /api/sessions/{id}/patch":     s.patch,
 		"GET /api/sessions/{id}/archive":   s.archive,
 	} {
-		mux.HandleFunc(pattern, s.letIn(do))
+		all[pattern] = s.letIn(do)
 	}
+	return all
 }
 
 // action handles a request and returns the answer, which is sent as JSON.
@@ -103,11 +114,14 @@ func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
 			refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this browser isn't signed in; open the URL that its server printed last"))
 			return
 		}
-		httpguard.LetIn(r)
+		if err := httpguard.LetIn(r, browser); err != nil {
+			httpguard.RefuseBusy(w, err)
+			return
+		}
 		ctx, end := context.WithCancel(context.WithValue(r.Context(), visitorKey{}, v))
 		defer end()
 		defer context.AfterFunc(v.in, end)()
-		if err := whole(w, r); err != nil {
+		if err := whole(r); err != nil {
 			s.fail(w, r, err)
 			return
 		}
@@ -115,29 +129,31 @@ func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// whole reads the body of a request, to which alone the guard's deadline applies: handling the request may take longer,
-// and a passed deadline would end it.
-func whole(w http.ResponseWriter, r *http.Request) error {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+// whole reads the body of a request.
+func whole(r *http.Request) error {
+	raw, _, err := httpguard.ReadBody(r, maxBody)
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		return tool.Errorf(tool.TooLarge, "the request is too large; the maximum is %d bytes", large.Limit).Because(err)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, httpguard.ErrBusy) {
 		return tool.Errorf(tool.Invalid, "the request broke off; try again").Because(err)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(raw))
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return nil
+	return err
 }
 
 func (s *Server) answering(do action) http.HandlerFunc {
 	return s.letIn(func(w http.ResponseWriter, r *http.Request) {
 		v, err := do(r)
+		var raw []byte
+		if err == nil {
+			raw, _, err = httpguard.Marshal(r.Context(), v) // it escapes HTML's special characters
+		}
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		answer(w, http.StatusOK, v)
+		answerRaw(w, http.StatusOK, raw)
 	})
 }
 
@@ -176,7 +192,10 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this URL was used, or is another server's; open the one that its server printed last"))
 		return
 	}
-	httpguard.LetIn(r)
+	if err := httpguard.LetIn(r, browser); err != nil {
+		httpguard.RefuseBusy(w, err)
+		return
+	}
 	http.SetCookie(w, s.door.cookie(v))
 	answer(w, http.StatusOK, struct {
 		Token string `json:"token"` // only in this answer
@@ -260,7 +279,15 @@ func refuse(w http.ResponseWriter, status int, err *tool.Error) {
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		status, raw = http.StatusInternalServerError, []byte(`{"error":{"kind":"internal","message":"the answer can't be written"}}`)
+	}
+	answerRaw(w, status, raw)
+}
+
+func answerRaw(w http.ResponseWriter, status int, raw []byte) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // it escapes HTML's special characters
+	_, _ = w.Write(raw)
 }

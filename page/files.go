@@ -253,8 +253,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) {
 	s.ended(w, r, err)
 }
 
-// late begins a download with its first bytes: before them an error can still be reported. It gives up on a reader that
-// reads nothing for a while, because the download keeps the session open.
+// late begins a download with its first bytes: before them an error can still be reported.
 type late struct {
 	w          http.ResponseWriter
 	name, kind string
@@ -267,7 +266,6 @@ func (l *late) Write(p []byte) (int, error) {
 		l.begun = true
 		download(l.w, l.name, l.kind)
 	}
-	_ = http.NewResponseController(l.w).SetWriteDeadline(time.Now().Add(writeTime))
 	n, err := l.w.Write(p)
 	return n, cutShort(err)
 }

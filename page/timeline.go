@@ -16,7 +16,7 @@ const (
 	pageOfLog = 500                    // records of one answer
 	lookEvery = 250 * time.Millisecond // interval of checking the log for watchers
 	maxSilent = 15 * time.Second       // silence of a stream before it sends an empty line
-	writeTime = 30 * time.Second       // time limit for one write of a stream
+	writeTime = 30 * time.Second       // time limit for one message to a terminal
 )
 
 // records are a part of a log, the oldest first. First and Last are their numbers in it.
@@ -166,7 +166,6 @@ func newStream(w http.ResponseWriter) *stream {
 
 func (s *stream) send(text string) error {
 	s.said = time.Now()
-	_ = s.ctl.SetWriteDeadline(s.said.Add(writeTime))
 	if _, err := fmt.Fprint(s.w, text); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/apikeys"
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/podbook"
@@ -30,8 +31,6 @@ const (
 	largeRequest = 64 << 10              // bytes; an owner has few larger ones at once
 	maxRequest   = 2 * tool.MaxArguments // bytes; arguments are encoded twice, and 64 secrets take 6 MiB
 	largeAtOnce  = 4
-	notedRate    = 100 // operations per second; each is a line of the audit log, which all keys share
-	notedBurst   = 1000
 	seekRate     = 5 // lookups per second of names unknown to this server
 	seekBurst    = 20
 	turnWait     = 20 * time.Second // for a free place; clients wait 30 s
@@ -48,6 +47,7 @@ const watches = 32
 // remoteDoor serves sessions to wisbox clients on other machines.
 type remoteDoor struct {
 	m        *wisbox.Manager
+	guard    *httpguard.Guard
 	e2b      *e2b.Server
 	registry *registry.Registry
 	opts     wisbox.TenantOptions // for every tenant
@@ -69,12 +69,13 @@ type remoteDoor struct {
 type remoteOwner struct {
 	conns, calls, large chan struct{}
 	heavy               map[string]chan struct{}
-	noted, seeks        *rate.Limiter
+	seeks               *rate.Limiter
+	share               *httpguard.Share // of all that the owner's clients do at this server
 }
 
-func newRemoteDoor(m *wisbox.Manager, o wisbox.SessionOptions, internet bool, most time.Duration) *remoteDoor {
+func newRemoteDoor(m *wisbox.Manager, guard *httpguard.Guard, o wisbox.SessionOptions, internet bool, most time.Duration) *remoteDoor {
 	o.SnapshotSpace = snapshotSpace(&o)
-	d := &remoteDoor{m: m, watches: make(chan struct{}, watches), owners: map[string]*remoteOwner{}, opts: wisbox.TenantOptions{Session: o, Internet: internet, MaxTime: cmp.Or(most, 24*time.Hour)}}
+	d := &remoteDoor{m: m, guard: guard, watches: make(chan struct{}, watches), owners: map[string]*remoteOwner{}, opts: wisbox.TenantOptions{Session: o, Internet: internet, MaxTime: cmp.Or(most, 24*time.Hour)}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -126,7 +127,7 @@ func (d *remoteDoor) enter(owner string) (*remoteOwner, error) {
 	if o == nil {
 		o = &remoteOwner{
 			conns: make(chan struct{}, remoteConns), calls: make(chan struct{}, remoteCalls), large: make(chan struct{}, largeAtOnce),
-			heavy: map[string]chan struct{}{}, noted: rate.NewLimiter(notedRate, notedBurst), seeks: rate.NewLimiter(seekRate, seekBurst),
+			heavy: map[string]chan struct{}{}, seeks: rate.NewLimiter(seekRate, seekBurst), share: d.guard.Share(e2b.ClientOf(owner).Name),
 		}
 		for op, n := range heavy {
 			o.heavy[op] = make(chan struct{}, n)
@@ -232,15 +233,28 @@ func (t *tenant) Begin(size int) (end func(), err error) {
 	default:
 		return nil, tool.Errorf(tool.Busy, "this key has %d calls at once, which is the maximum; wait for some to end, and try again", remoteCalls)
 	}
-	if size <= largeRequest {
-		return func() { <-t.of.calls }, nil
+	done := func() {}
+	if size > largeRequest {
+		if done, err = turn(t.d.ctx, t.of.large, "large requests"); err != nil {
+			<-t.of.calls
+			return nil, err
+		}
 	}
-	done, err := turn(t.d.ctx, t.of.large, "large requests")
+	free, err := t.of.share.Take(int64(size))
 	if err != nil {
+		done()
 		<-t.of.calls
-		return nil, err
+		return nil, asBusy(err)
 	}
-	return func() { done(); <-t.of.calls }, nil
+	return func() { free(); done(); <-t.of.calls }, nil
+}
+
+// asBusy returns an error of the owner's share as clients of remote sessions know it.
+func asBusy(err error) error {
+	if !errors.Is(err, httpguard.ErrBusy) {
+		return err
+	}
+	return tool.Errorf(tool.Busy, "%s", tool.AsError(err).Message).Because(err)
 }
 
 // turn waits for a free place.
@@ -256,16 +270,6 @@ func turn(ctx context.Context, places chan struct{}, of string) (done func(), er
 	return nil, tool.Errorf(tool.Busy, "this key has %d %s at once, which is the maximum; wait for some to end, and try again", cap(places), of)
 }
 
-// slow waits until the owner's rate allows another operation.
-func (o *remoteOwner) slow(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, turnWait)
-	defer cancel()
-	if err := o.noted.Wait(ctx); err != nil {
-		return tool.Errorf(tool.Busy, "this key does more than %d operations a second; do fewer, and try again", notedRate).Because(err)
-	}
-	return nil
-}
-
 // Admit implements [wisbox.Tenant].
 func (t *tenant) Admit(ctx context.Context, op, session string) (done func(error), err error) {
 	began := time.Now()
@@ -273,8 +277,8 @@ func (t *tenant) Admit(ctx context.Context, op, session string) (done func(error
 	if err != nil {
 		return nil, err
 	}
-	if err := t.of.slow(ctx); err != nil {
-		return nil, err
+	if err := t.of.share.Wait(ctx); err != nil {
+		return nil, asBusy(err)
 	}
 	end := func() {}
 	if places, ok := t.of.heavy[op]; ok {

@@ -303,7 +303,7 @@ func TestWhatAKeyHasAtOnceIsBounded(t *testing.T) {
 	assert.Empty(t, o.large)
 }
 
-// TestAKeyThatFloodsWaits: its operations are lines of the audit, which others' are in, too.
+// TestAKeyThatFloodsWaits: its operations count with its requests.
 func TestAKeyThatFloodsWaits(t *testing.T) {
 	l := land(t, nil)
 	_, key := l.key(KeyOptions{})
@@ -315,13 +315,16 @@ func TestAKeyThatFloodsWaits(t *testing.T) {
 		return o, &tenant{d: l.s.remote, of: o, owner: key.Owner, busy: map[string]int{}, again: func() (apikeys.Key, bool) { return key, true }}
 	}
 	o, te := of(key)
-	require.True(t, o.noted.AllowN(time.Now(), notedBurst), "a burst is free")
-	require.True(t, o.noted.ReserveN(time.Now(), notedBurst).OK()) // as 10 s of calls that wait
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for range 8000 { // a burst, and as many as take seconds
+		_ = o.share.Wait(left)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := te.Admit(ctx, "unknown", "")
 	assert.Equal(t, tool.Busy, tool.KindOf(err))
-	assert.ErrorContains(t, err, "100 operations a second")
+	assert.ErrorContains(t, err, "1000 requests a second")
 	assert.NoError(t, ctx.Err(), "it doesn't wait for a turn that comes too late")
 	_, neighbour := of(other)
 	done, err := neighbour.Admit(t.Context(), "unknown", "")

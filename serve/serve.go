@@ -92,7 +92,8 @@ const (
 type Server struct {
 	opts     Options
 	keys     *apikeys.Store
-	guard    httpguard.Options
+	listen   httpguard.Options
+	guard    *httpguard.Guard // of all listeners
 	registry *registry.Registry
 	e2b      *e2b.Server
 	mcp      *mcpDoor
@@ -126,7 +127,10 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 	if s.keys, err = apikeys.Open(cmp.Or(s.opts.KeysFile, keysFile(s.opts.Dir)), s.opts.Keys...); err != nil {
 		return nil, err
 	}
-	s.guard = s.guardOptions(host)
+	s.listen = s.guardOptions(host)
+	if s.guard, err = httpguard.New(&s.listen); err != nil {
+		return nil, err
+	}
 	check := s.keys.Check
 	if s.opts.NoKeys {
 		check = nil
@@ -172,7 +176,7 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 		return nil, err
 	}
 	if s.opts.Remote {
-		s.remote = newRemoteDoor(s.opts.Manager, s.opts.Session, s.opts.Internet, s.opts.MaxTimeout)
+		s.remote = newRemoteDoor(s.opts.Manager, s.guard, s.opts.Session, s.opts.Internet, s.opts.MaxTimeout)
 	}
 	api.Registry, api.Metrics, api.Observe = s.registry, numbers, seen.observe
 	api.Builder, api.BuildDir, api.Remote = s.builder(), buildDir(s.opts.Dir), s.remote.handler()
@@ -198,7 +202,7 @@ func (s *Server) size() e2b.Size {
 
 func (s *Server) guardOptions(domain string) httpguard.Options {
 	o := httpguard.Options{
-		OwnKeys: !s.opts.NoKeys, AnyAddress: true, Below: []string{localhost}, AnyOrigin: e2b.ForPort,
+		OwnKeys: true, Fair: true, AnyAddress: true, Below: []string{localhost}, AnyOrigin: e2b.ForPort,
 		MaxConns: maxConns, MaxRequests: maxRequests, CertFile: s.opts.CertFile, KeyFile: s.opts.KeyFile,
 		Plain: s.opts.Insecure, OnlyHTTP1: true, Logger: s.opts.Log,
 	}
@@ -214,7 +218,7 @@ func (s *Server) guardOptions(domain string) httpguard.Options {
 // Listen listens on an address such as 127.0.0.1:3000. Beyond the loopback interface, it requires
 // keys and TLS.
 func (s *Server) Listen(addr string) (net.Listener, error) {
-	l, err := httpguard.Listen(addr, &s.guard)
+	l, err := httpguard.Listen(addr, &s.listen)
 	if errors.Is(err, httpguard.ErrNoToken) {
 		err = errors.New("a server without keys can listen only on the loopback interface; create a key, or listen on 127.0.0.1")
 	}
@@ -227,11 +231,7 @@ func (s *Server) Empty() bool { return !s.opts.NoKeys && s.keys.Empty() }
 // Serve serves l until ctx ends, and closes it. It waits briefly for running calls, and ends streams. The sandboxes
 // keep running, and the next server finds them.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	guard, err := httpguard.New(&s.guard)
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	err = guard.Serve(ctx, l, guard.Handler(s.e2b), s.stop)
+	err := s.guard.Serve(ctx, l, s.guard.Handler(s.e2b), s.stop)
 	s.e2b.Drain(stopTime)
 	return err
 }

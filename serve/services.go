@@ -15,6 +15,6 @@ var services = map[uint16]func(registry.Box, e2b.Service) http.Handler{
 		return envd.New(envd.Options{Session: commonOf(b), Dir: commonOf(b).dir, Token: o.Token, Pass: o.Pass, Env: o.Env, Done: o.Done, Log: o.Log, Quiet: o.Quiet})
 	},
 	codeinterp.Port: func(b registry.Box, o e2b.Service) http.Handler {
-		return codeinterp.New(codeinterp.Options{Session: commonOf(b), Token: o.Token, Pass: o.Pass, Env: o.Env, Hint: envd.Hint, Done: o.Done, Log: o.Log, Quiet: o.Quiet})
+		return codeinterp.New(codeinterp.Options{Session: commonOf(b), Token: o.Token, Pass: o.Pass, Visit: o.Visit, Env: o.Env, Hint: envd.Hint, Done: o.Done, Log: o.Log, Quiet: o.Quiet})
 	},
 }

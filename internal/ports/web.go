@@ -61,7 +61,7 @@ func ListenWeb(opts *WebOptions) (*Web, error) {
 	}
 	w.guard, err = httpguard.New(&httpguard.Options{
 		Admit: w.admits, Refusal: refusalText, OnlyHosts: true, Hosts: []string{w.name}, Origins: w.origins(),
-		MaxConns: MaxConns / len(w.listeners), MaxRequests: MaxConns,
+		MaxConns: MaxConns, MaxRequests: MaxConns,
 	})
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
@@ -175,7 +175,6 @@ func (w *Web) handler(ctx context.Context, transport http.RoundTripper) http.Han
 			w.welcome(rw, r)
 			return
 		}
-		_ = http.NewResponseController(rw).SetReadDeadline(time.Time{}) // uploads and streams by an authorized client may take their time
 		served, end := context.WithCancel(r.Context())
 		defer end()
 		defer context.AfterFunc(ctx, end)() // also of a WebSocket

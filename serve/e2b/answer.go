@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -32,8 +32,8 @@ var (
 	errUnknown = fail(http.StatusNotFound, "the sandbox was not found")
 )
 
-// busyAfter is the time after which a client may try again when the server is full.
-const busyAfter = 5 * time.Second
+// busyAfter is the time after which a client may try again when the server or its share of it is full.
+const busyAfter = httpguard.RetryAfter
 
 // codes are the statuses of errors that a client can act on.
 var codes = map[tool.Kind]int{
@@ -74,7 +74,7 @@ func failureOf(err error) *failure {
 	if known.Kind == tool.Unavailable { // the message is for the server's operator
 		f.Message = "the server can't do this now; try again, and if the error stays ask the server's operator, whose log has the cause"
 	}
-	if code == http.StatusServiceUnavailable {
+	if code == http.StatusServiceUnavailable || errors.Is(err, httpguard.ErrBusy) {
 		f.after = busyAfter
 	}
 	return f
@@ -84,7 +84,7 @@ func writeFailure(w http.ResponseWriter, f *failure) {
 	if f.after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.after.Seconds()))))
 	}
-	if f.Code == http.StatusUnauthorized || f.Code == http.StatusRequestEntityTooLarge {
+	if f.Code == http.StatusUnauthorized || f.Code == http.StatusRequestEntityTooLarge || f.after > 0 {
 		w.Header().Set("Connection", "close") // a body may still be on its way
 	}
 	writeJSON(w, f.Code, f)
@@ -95,6 +95,10 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 	if err != nil {
 		code, raw = http.StatusInternalServerError, []byte(`{"code":500,"message":"the answer can't be written"}`)
 	}
+	writeRaw(w, code, raw)
+}
+
+func writeRaw(w http.ResponseWriter, code int, raw []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
 	w.WriteHeader(code)
@@ -103,15 +107,15 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 
 // decode reads a JSON object; an absent body counts as an empty object. It ignores unknown members, which clients of
 // other versions send.
-func decode(w http.ResponseWriter, r *http.Request, into any) error {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+func decode(r *http.Request, into any) error {
+	raw, free, err := httpguard.ReadBody(r, maxBody)
+	defer free()
 	if err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large || errors.Is(err, httpguard.ErrBusy) {
 			return err
 		}
 		return fail(http.StatusBadRequest, "the body is incomplete; send the request again")
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the body is complete; the answer may take longer
 	if len(raw) == 0 {
 		return nil
 	}

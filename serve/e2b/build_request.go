@@ -38,7 +38,7 @@ type buildAnswer struct {
 // requestBuild creates a build. Its files and steps come later.
 func (s *Server) requestBuild(c call) (int, any, error) {
 	var body buildBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	name, tags, err := nameAndTags(body)
@@ -164,10 +164,13 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.calls.Done()
-	httpguard.LetIn(r)
-	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Time{})
-	defer context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })() // its client may send no more
+	if err := httpguard.LetIn(r, ClientOf(b.Owner)); err != nil {
+		writeFailure(w, failureOf(err))
+		return
+	}
+	defer context.AfterFunc(b.ctx, func() { // its client may send no more
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+	})()
 	if err := b.receive(r, r.PathValue("hash")); err != nil {
 		f := failureOf(err)
 		s.note(w, f)

@@ -34,7 +34,7 @@ func (s *Server) startBuild(c call) (int, any, error) {
 		return 0, nil, err
 	}
 	var body startBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	wanted := Build{ID: b.ID, Name: b.Name, Owner: b.Owner, Tags: b.Tags, Start: body.Start, Ready: body.Ready, Log: b.log}

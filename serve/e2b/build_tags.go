@@ -18,7 +18,7 @@ type tagsBody struct {
 // tag adds tags to a built template.
 func (s *Server) tag(c call) (int, any, error) {
 	var body tagsBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	if err := checkTags(body.Tags); err != nil {
@@ -52,7 +52,7 @@ func (s *Server) builtOf(ref, owner string) (templates.Template, error) {
 // untag removes tags from an owner's built templates with a given name.
 func (s *Server) untag(c call) (int, any, error) {
 	var body tagsBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	if err := checkTags(body.Tags); err != nil {

@@ -86,7 +86,7 @@ func newSite(t *testing.T, keys func(string) (apikeys.Key, bool)) *site {
 			o.Keys = keys
 		}
 	})
-	t.Cleanup(func() { s.server.(*Server).Stop(hangGuard) })
+	t.Cleanup(func() { s.server.Stop(hangGuard) })
 	return s
 }
 
@@ -288,7 +288,7 @@ func TestBuildsAreBounded(t *testing.T) {
 	assert.NotEqual(t, running.ID, next.ID)
 	s.request(keyA, `{"name":"app"}`)
 	assert.Equal(t, 204, s.ask(keyA, "DELETE", "/templates/"+first.TemplateID, "", nil).StatusCode)
-	s.server.(*Server).Stop(hangGuard)
+	s.server.Stop(hangGuard)
 	left, err := os.ReadDir(s.dir)
 	require.NoError(t, err)
 	assert.Empty(t, left, "all end with the server")
@@ -338,7 +338,7 @@ func TestBuildsTakeTurns(t *testing.T) {
 	begin(keyA)
 	begin(keyA)
 	other := begin(keyB)
-	yard := s.server.(*Server).yard
+	yard := s.server.yard
 	b, ok := yard.all[other]
 	require.True(t, ok)
 	require.Eventually(t, func() bool { return len(yard.lane(b.Owner)) == 1 }, hangGuard, time.Millisecond)
@@ -384,7 +384,7 @@ func TestAnUploadEndsWithItsBuild(t *testing.T) {
 	}()
 	_, err = sent.Write([]byte("x"))
 	require.NoError(t, err)
-	b, ok := s.server.(*Server).yard.find(a.TemplateID, "a")
+	b, ok := s.server.yard.find(a.TemplateID, "a")
 	require.True(t, ok)
 	require.Eventually(t, func() bool { return len(b.upload) == 1 }, hangGuard, time.Millisecond)
 	s.refused(409, keyA, "POST", a.path(), `{}`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -27,8 +28,26 @@ type action func(c call) (code int, v any, err error)
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	for pattern, do := range map[string]action{
+	for pattern, do := range s.actions() {
+		mux.Handle(pattern, s.letIn(do))
+	}
+	for pattern, serve := range s.keyless() {
+		mux.HandleFunc(pattern, serve)
+	}
+	return mux
+}
+
+// keyless returns the routes of requests without a key.
+func (s *Server) keyless() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"GET /health":                      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+		"PUT /templates/{id}/files/{hash}": s.receive,
+	}
+}
+
+// actions returns the routes of requests with a key.
+func (s *Server) actions() map[string]action {
+	all := map[string]action{
 		"GET /sandboxes":                 s.listRunning,
 		"GET /v2/sandboxes":              s.list,
 		"GET /snapshots":                 s.listSnapshots,
@@ -46,15 +65,10 @@ func (s *Server) routes() http.Handler {
 		"/mcp/{id}":                      s.ofOwner(s.mcp),
 		"GET " + far.RemotePath:          s.remote,
 		"/":                              s.unknownPath,
-	} {
-		mux.Handle(pattern, s.letIn(do))
 	}
-	for pattern, do := range s.buildRoutes() {
-		mux.Handle(pattern, s.letIn(do))
-	}
-	mux.HandleFunc("PUT /templates/{id}/files/{hash}", s.receive)
+	maps.Copy(all, s.buildRoutes())
 	for version, defaultLife := range map[string]time.Duration{"": defaultV1, "/v2": defaultV2} {
-		mux.Handle("POST "+version+"/sandboxes", s.letIn(func(c call) (int, any, error) { return s.create(c, defaultLife) }))
+		all["POST "+version+"/sandboxes"] = func(c call) (int, any, error) { return s.create(c, defaultLife) }
 		for pattern, do := range map[string]func(call, *registry.Sandbox) (int, any, error){
 			"GET %s/sandboxes/{id}":            s.info,
 			"DELETE %s/sandboxes/{id}":         s.kill,
@@ -68,10 +82,19 @@ func (s *Server) routes() http.Handler {
 			"GET %s/sandboxes/{id}/logs":       s.logs,
 			"PUT %s/sandboxes/{id}/network":    s.setNetwork,
 		} {
-			mux.Handle(fmt.Sprintf(pattern, version), s.letIn(s.ofOwner(do)))
+			all[fmt.Sprintf(pattern, version)] = s.ofOwner(do)
 		}
 	}
-	return mux
+	return all
+}
+
+// ClientOf returns the client of requests with an owner's key or the token of one of its sandboxes.
+func ClientOf(owner string) httpguard.Client { return httpguard.Client{Name: "key " + owner} }
+
+// visitorsOf returns the client of requests for a sandbox that need neither. The visitors of all sandboxes of an owner
+// are one client.
+func visitorsOf(owner, sandbox string) httpguard.Client {
+	return httpguard.Client{Name: "visitors " + owner, Part: sandbox}
 }
 
 // letIn requires a valid key before it reads the request.
@@ -86,13 +109,20 @@ func (s *Server) letIn(do action) http.Handler {
 		if seen, ok := w.(*status); ok {
 			seen.key = key.ID
 		}
-		httpguard.LetIn(r)
+		if err := httpguard.LetIn(r, ClientOf(key.Owner)); err != nil {
+			writeFailure(w, failureOf(err))
+			return
+		}
 		if !s.enter() {
 			writeFailure(w, &failure{Code: http.StatusServiceUnavailable, Message: "the server is being stopped; try again", after: busyAfter})
 			return
 		}
 		defer s.calls.Done()
 		code, v, err := do(call{w, r, key})
+		var raw []byte
+		if err == nil && v != nil {
+			raw, _, err = httpguard.Marshal(r.Context(), v)
+		}
 		switch {
 		case err != nil:
 			f := failureOf(err)
@@ -102,7 +132,7 @@ func (s *Server) letIn(do action) http.Handler {
 		case v == nil:
 			w.WriteHeader(code)
 		default:
-			writeJSON(w, code, v)
+			writeRaw(w, code, raw)
 		}
 	})
 }
@@ -206,7 +236,7 @@ type createBody struct {
 
 func (s *Server) create(c call, defaultLife time.Duration) (int, any, error) {
 	var body createBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	life, err := s.life(body.Timeout, defaultLife, 1)
@@ -264,8 +294,7 @@ func (s *Server) mcp(c call, sandbox *registry.Sandbox) (int, any, error) {
 	if s.opts.MCP == nil {
 		return s.unknownPath(c)
 	}
-	w := &patient{c.w, http.NewResponseController(c.w), nil}
-	return 0, nil, s.opts.MCP(w, c.r, c.key, sandbox)
+	return 0, nil, s.opts.MCP(c.w, c.r, c.key, sandbox)
 }
 
 // remote serves wisbox on other machines.
@@ -314,8 +343,26 @@ func orDefault(n, def int) int {
 	return def
 }
 
+// fits refuses names and values that have more bytes in all than the maximum.
+func fits(field string, values map[string]string, most int) error {
+	n := 0
+	for name, value := range values {
+		n += len(name) + len(value)
+	}
+	if n > most {
+		return fail(http.StatusBadRequest, fmt.Sprintf("%s has %d bytes of names and values; the maximum is %d: write large values to files of the sandbox", field, n, most))
+	}
+	return nil
+}
+
 // recordOf checks a client's request and returns the record for it.
 func (s *Server) recordOf(body *createBody, owner string) (registry.Record, error) {
+	if err := fits("metadata", body.Metadata, maxMetadata); err != nil {
+		return registry.Record{}, err
+	}
+	if err := fits("envVars", body.EnvVars, maxEnv); err != nil {
+		return registry.Record{}, err
+	}
 	rec := registry.Record{
 		Owner: owner, CPUs: s.opts.Size.CPUs, Memory: s.opts.Size.MemoryMB << 20, Disk: s.opts.Size.DiskMB << 20, Beside: s.opts.Size.Beside,
 		Template: body.TemplateID, Metadata: body.Metadata, Env: body.EnvVars, AutoPause: body.AutoPause, AutoPauseFiles: isFalse(body.AutoPauseMemory), AutoResume: body.AutoResume.Enabled,
@@ -466,7 +513,7 @@ func isFalse(given *bool) bool { return given != nil && !*given }
 
 func (s *Server) setTimeout(c call, sandbox *registry.Sandbox) (int, any, error) {
 	var body lifeBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	if body.Timeout == nil {
@@ -484,7 +531,7 @@ func (s *Server) setTimeout(c call, sandbox *registry.Sandbox) (int, any, error)
 
 func (s *Server) connect(c call, sandbox *registry.Sandbox) (int, any, error) {
 	var body lifeBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	life, err := s.life(body.Timeout, defaultV2, 1)
@@ -503,7 +550,7 @@ func (s *Server) connect(c call, sandbox *registry.Sandbox) (int, any, error) {
 
 func (s *Server) resume(c call, sandbox *registry.Sandbox) (int, any, error) {
 	var body lifeBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	life, err := s.life(body.Timeout, defaultV1, 1)
@@ -515,7 +562,7 @@ func (s *Server) resume(c call, sandbox *registry.Sandbox) (int, any, error) {
 
 func (s *Server) pause(c call, sandbox *registry.Sandbox) (int, any, error) {
 	var body lifeBody
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusNoContent, nil, sandbox.Pause(c.r.Context(), isFalse(body.Memory))
@@ -534,7 +581,7 @@ func (s *Server) fork(c call, sandbox *registry.Sandbox) (int, any, error) {
 		Count   *int   `json:"count"`
 		Timeout *int64 `json:"timeout"`
 	}{}
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	life, err := s.life(body.Timeout, defaultV2, 1)

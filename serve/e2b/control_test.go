@@ -97,6 +97,8 @@ func TestWhatAClientAsksWrongly(t *testing.T) {
 		{400, "POST", "/sandboxes", `{"network":{"allowOut":["python"]}}`},
 		{400, "POST", "/sandboxes", `{"network":{"denyOut":["::1"]}}`},
 		{400, "POST", "/sandboxes", `{"network":{"maskRequestHost":"a b"}}`},
+		{400, "POST", "/sandboxes", `{"metadata":{"k":"` + strings.Repeat("<", maxMetadata) + `"}}`},
+		{400, "POST", "/sandboxes", `{"envVars":{"K":"` + strings.Repeat("x", maxEnv) + `"}}`},
 		{413, "POST", "/sandboxes", `{"metadata":{"k":"` + strings.Repeat("x", maxBody) + `"}}`},
 		{400, "POST", "/sandboxes/" + id + "/timeout", `{}`},
 		{400, "POST", "/sandboxes/" + id + "/timeout", `{"timeout":-1}`},
@@ -185,7 +187,7 @@ func TestWithoutAKeyNothingIsAnswered(t *testing.T) {
 func TestTenThousandWrongKeysChangeNothing(t *testing.T) {
 	w := newWorld(t, nil, nil)
 	id := w.create(keyA, `{}`).SandboxID
-	h := w.web.Config.Handler
+	h := w.server
 	for i := range 10_000 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "/sandboxes/"+id, nil)
 		require.NoError(t, err)
@@ -305,7 +307,7 @@ func TestTheNetworkIsWhatTheServerAllows(t *testing.T) {
 func TestAStoppingServerBeginsNothing(t *testing.T) {
 	w := newWorld(t, nil, nil)
 	w.create(keyA, `{}`)
-	w.web.Config.Handler.(*Server).Stop(hangGuard)
+	w.server.Stop(hangGuard)
 	w.refused(503, keyA, "POST", "/sandboxes", `{}`)
 }
 

@@ -106,11 +106,12 @@ const (
 
 	envdVersion = "0.6.13"         // clients disable features for lower versions
 	maxBody     = 1 << 20          // bytes of a request of the control API
+	maxMetadata = 16 << 10         // bytes of a sandbox's metadata, which each list repeats
+	maxEnv      = 64 << 10         // bytes of a sandbox's variables
 	createTime  = 50 * time.Second // clients give up after a minute
 )
 
-// Server is a handler for all requests of E2B's clients. The caller puts a check of the Host
-// header before it.
+// Server is a handler for all requests of E2B's clients. The caller puts an [httpguard.Guard] before it.
 type Server struct {
 	opts    Options
 	control http.Handler
@@ -153,7 +154,6 @@ func New(opts *Options) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.requests.Add(1)
 	defer s.requests.Done()
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // of the previous request
 	s.logged(w, r, s.route)
 }
 

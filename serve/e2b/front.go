@@ -34,13 +34,12 @@ type FrontOptions struct {
 // Service has the options of an API within a sandbox.
 type Service struct {
 	Token string // authorizes requests, and signs URLs
-	// Pass serves a request with a valid token or signature: its connection then no longer
-	// counts as a stranger's, and its body may take time. If too many such requests run, it
-	// answers with an error.
-	Pass func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
-	Env  map[string]string // of every program
-	Done <-chan struct{}   // closed at the sandbox's end or pause
-	Log  *slog.Logger
+	// Pass serves a request with a valid token or signature, which counts for the owner of the sandbox. Visit serves
+	// one that needs none. If the client or the sandbox has too many, they answer with an error.
+	Pass, Visit func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
+	Env         map[string]string // of every program
+	Done        <-chan struct{}   // closed at the sandbox's end or pause
+	Log         *slog.Logger
 	// Quiet returns the text of an error for Log.
 	Quiet func(error) string
 }
@@ -55,8 +54,7 @@ func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan str
 		rec := s.Record()
 		quiet := o.Log.With("sandbox", s.Alias())
 		f := &front{
-			sandbox: s, rec: rec, done: done, isKey: o.Keys, services: map[uint16]http.Handler{},
-			calls: make(chan struct{}, maxAtOnce), proxied: make(chan struct{}, maxAtOnce),
+			sandbox: s, rec: rec, isKey: o.Keys, services: map[uint16]http.Handler{},
 			transport: &http.Transport{
 				DialContext:        func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, box, addr) },
 				TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, // the sandbox's programs have self-signed certificates
@@ -64,7 +62,7 @@ func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan str
 			},
 		}
 		for port, make := range o.Services {
-			f.services[port] = make(box, Service{Token: s.EnvdToken(), Pass: f.pass, Env: rec.Env, Done: done, Log: quiet, Quiet: registry.Quiet})
+			f.services[port] = make(box, Service{Token: s.EnvdToken(), Pass: f.pass, Visit: f.visit, Env: rec.Env, Done: done, Log: quiet, Quiet: registry.Quiet})
 		}
 		f.proxy = &httputil.ReverseProxy{
 			Rewrite: f.rewrite, Transport: f.transport, FlushInterval: -1, ErrorHandler: f.failed, ErrorLog: log.New(io.Discard, "", 0),
@@ -76,7 +74,6 @@ func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan str
 const (
 	idleTime  = 30 * time.Second // of a connection to a program
 	idleConns = 8
-	maxAtOnce = 256 // requests of a sandbox for our services, and as many for its programs
 
 	headerTraffic = "E2b-Traffic-Access-Token"
 	headerToken   = "X-Access-Token"
@@ -101,22 +98,17 @@ type front struct {
 	sandbox   *registry.Sandbox
 	rec       registry.Record
 	isKey     func(string) bool
-	done      <-chan struct{}
 	services  map[uint16]http.Handler
 	proxy     *httputil.ReverseProxy
 	transport *http.Transport
-	// calls and proxied hold a token for each running request. They are separate, so that a client with only the ID
-	// can't block clients with the access token.
-	calls, proxied chan struct{}
 }
 
 type portKey struct{}
 
 func (f *front) ServePort(w http.ResponseWriter, r *http.Request, port uint16) {
-	w = &patient{w, http.NewResponseController(w), f.done}
 	service, ours := f.services[port]
 	if !ours {
-		letIn(f.proxied, w, r.WithContext(context.WithValue(r.Context(), portKey{}, port)), f.proxy.ServeHTTP)
+		f.visit(w, r.WithContext(context.WithValue(r.Context(), portKey{}, port)), f.proxy.ServeHTTP)
 		return
 	}
 	// A browser that opens a file of a sandbox gets nothing that it would run.
@@ -125,64 +117,23 @@ func (f *front) ServePort(w http.ResponseWriter, r *http.Request, port uint16) {
 	service.ServeHTTP(w, r)
 }
 
-const (
-	stalled  = time.Minute // how long a client may read nothing
-	maxPiece = 64 << 10    // bytes
-)
-
-// patient ends the connection of a client that reads nothing. It leaves its last deadline in place, since the server
-// itself writes the end of an answer. [Server.ServeHTTP] removes the deadline.
-type patient struct {
-	http.ResponseWriter
-	c    *http.ResponseController
-	done <-chan struct{}
-}
-
-func (p *patient) Write(b []byte) (n int, err error) {
-	for piece := range slices.Chunk(b, maxPiece) {
-		p.limit()
-		m, err := p.ResponseWriter.Write(piece)
-		if n += m; err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
-// FlushError is for [http.ResponseController], as Unwrap is.
-func (p *patient) FlushError() error {
-	p.limit()
-	return p.c.Flush()
-}
-
-func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
-
-func (p *patient) limit() {
-	_ = p.c.SetWriteDeadline(time.Now().Add(stalled))
-	select {
-	case <-p.done: // the sandbox has ended, which set that deadline
-		_ = p.c.SetWriteDeadline(time.Unix(1, 0))
-	default:
-	}
-}
-
 // pass implements [Service.Pass].
 func (f *front) pass(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
-	letIn(f.calls, w, r, next)
+	client := ClientOf(f.rec.Owner)
+	client.Part = f.rec.ID
+	letIn(client, w, r, next)
 }
 
-// letIn serves a request if there is a place for it. It may then take time to read and to write.
-func letIn(places chan struct{}, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
-	select {
-	case places <- struct{}{}:
-		defer func() { <-places }()
-	default:
-		w.Header().Set("Connection", "close") // a body may still be on its way
-		writeFailure(w, &failure{Code: http.StatusServiceUnavailable, Message: "the sandbox has too many requests at once; try again later", after: busyAfter})
+// visit implements [Service.Visit].
+func (f *front) visit(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+	letIn(visitorsOf(f.rec.Owner, f.rec.ID), w, r, next)
+}
+
+func letIn(client httpguard.Client, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+	if err := httpguard.LetIn(r, client); err != nil {
+		writeFailure(w, failureOf(err))
 		return
 	}
-	httpguard.LetIn(r)
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	next(w, r)
 }
 

@@ -2,11 +2,12 @@ package e2b
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/apikeys"
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/internal/registry/registrytest"
@@ -49,10 +51,41 @@ type world struct {
 	t      *testing.T
 	engine *registrytest.Engine
 	reg    *registry.Registry
-	server http.Handler
-	web    *httptest.Server
+	server *Server
+	web    web
 	client *http.Client
 	log    *syncBuffer
+}
+
+// web is the server behind its guard.
+type web struct {
+	URL   string
+	guard *httpguard.Guard
+	Close func()
+}
+
+func (w *web) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.URL, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func serveGuarded(t *testing.T, h http.Handler, edit func(*httpguard.Options)) web {
+	t.Helper()
+	o := httpguard.Options{OwnKeys: true, Fair: true, AnyAddress: true, Below: []string{"localhost"}, AnyOrigin: ForPort, OnlyHTTP1: true}
+	if edit != nil {
+		edit(&o)
+	}
+	guard, err := httpguard.New(&o)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- guard.Serve(ctx, l, guard.Handler(h), nil) }()
+	return web{"http://" + l.Addr().String(), guard, sync.OnceFunc(func() { cancel(); assert.NoError(t, <-served) })}
 }
 
 type syncBuffer struct {
@@ -75,6 +108,12 @@ func (b *syncBuffer) String() string {
 // newWorld creates a world, which edit may change. Its envd answers with its own options, and with a stream at /stream.
 func newWorld(t *testing.T, engine *registrytest.Engine, edit func(*Options)) *world {
 	t.Helper()
+	return newGuardedWorld(t, engine, edit, nil)
+}
+
+// newGuardedWorld is newWorld with another guard.
+func newGuardedWorld(t *testing.T, engine *registrytest.Engine, edit func(*Options), guard func(*httpguard.Options)) *world {
+	t.Helper()
 	w := &world{t: t, engine: engine, client: &http.Client{Transport: &http.Transport{}}, log: &syncBuffer{}}
 	if w.engine == nil {
 		w.engine = &registrytest.Engine{}
@@ -91,11 +130,12 @@ func newWorld(t *testing.T, engine *registrytest.Engine, edit func(*Options)) *w
 		edit(o)
 	}
 	w.server = New(o)
-	w.web = httptest.NewServer(w.server)
+	w.web = serveGuarded(t, w.server, guard)
 	t.Cleanup(func() {
 		w.client.CloseIdleConnections()
 		assert.NoError(t, w.reg.Close())
 		w.web.Close()
+		w.server.Drain(hangGuard)
 		w.requireQuietLog()
 	})
 	return w

@@ -123,7 +123,7 @@ func (s *Server) setNetwork(c call, sandbox *registry.Sandbox) (int, any, error)
 		Rules    json.RawMessage `json:"rules"`
 		Proxy    json.RawMessage `json:"egressProxy"`
 	}
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	asked := networkBody{AllowOut: body.AllowOut, DenyOut: body.DenyOut, Rules: body.Rules, Proxy: body.Proxy}

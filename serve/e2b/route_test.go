@@ -200,9 +200,7 @@ func TestClosedPortsAskForTheTrafficToken(t *testing.T) {
 // switched returns a connection to a port that has switched to another protocol, such as WebSocket.
 func switched(t *testing.T, w *world, id string) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	conn, err := net.Dial("tcp", w.web.Listener.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
+	conn := w.web.dial(t)
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: 3000-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", id)
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, nil)
@@ -270,11 +268,9 @@ func TestAClientThatStopsReadingBlocksNobody(t *testing.T) {
 		}
 	}), nil)
 	a := w.create(keyA, `{}`)
-	conn, err := net.Dial("tcp", w.web.Listener.Addr().String())
-	require.NoError(t, err)
-	defer conn.Close()
+	conn := w.web.dial(t)
 	fmt.Fprintf(conn, "GET /flood HTTP/1.1\r\nHost: 3000-%s.localhost\r\n\r\n", a.SandboxID)
-	_, err = io.ReadFull(conn, make([]byte, 1<<20)) // and no more
+	_, err := io.ReadFull(conn, make([]byte, 1<<20)) // and no more
 	require.NoError(t, err)
 	assert.Equal(t, 200, w.do(w.toPort(a.SandboxID, "3000", "/"), nil).StatusCode)
 	assert.Equal(t, 200, w.ask(keyA, "GET", "/sandboxes/"+a.SandboxID, "", nil).StatusCode)

@@ -194,7 +194,7 @@ func (s *Server) snapshot(c call, sandbox *registry.Sandbox) (int, any, error) {
 	var body struct {
 		Name string `json:"name"`
 	}
-	if err := decode(c.w, c.r, &body); err != nil {
+	if err := decode(c.r, &body); err != nil {
 		return 0, nil, err
 	}
 	switch {

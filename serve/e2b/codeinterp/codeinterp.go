@@ -9,12 +9,12 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/httpguard"
@@ -40,8 +40,8 @@ type Options struct {
 	// Token is the X-Access-Token that a client must send to evaluate. Other calls need none.
 	// Default: no token is required.
 	Token string
-	// Pass serves a request with the token; the default just calls next.
-	Pass func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
+	// Pass serves a request with the token, and Visit one that needs none; the default just calls next.
+	Pass, Visit func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
 	// Env are the sandbox's own variables, which every context has.
 	Env map[string]string
 	// Home is the default directory of contexts. Default /home/user.
@@ -73,7 +73,7 @@ type server struct {
 }
 
 // New returns the handler of one session. It panics with [http.ErrAbortHandler] to end a run that
-// Done cuts. The server in front must not limit the time of writes.
+// Done cuts. The [httpguard.Guard] in front bounds the time of reads and writes.
 func New(opts Options) http.Handler {
 	s := &server{opts, make(chan struct{}, maxOpen)}
 	if s.Quiet == nil {
@@ -82,8 +82,12 @@ func New(opts Options) http.Handler {
 	if s.Hint == nil {
 		s.Hint = func(string) string { return "" }
 	}
+	direct := func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) { next(w, r) }
 	if s.Pass == nil {
-		s.Pass = func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) { next(w, r) }
+		s.Pass = direct
+	}
+	if s.Visit == nil {
+		s.Visit = direct
 	}
 	if s.Home == "" {
 		s.Home = "/home/user"
@@ -93,11 +97,9 @@ func New(opts Options) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") })
-	mux.HandleFunc("POST /execute", s.private(s.execute))
-	mux.HandleFunc("GET /contexts", s.public(s.list))
-	mux.HandleFunc("POST /contexts", s.public(s.create))
-	mux.HandleFunc("DELETE /contexts/{id}", s.public(s.change(opts.Session.RemoveContext)))
-	mux.HandleFunc("POST /contexts/{id}/restart", s.public(s.change(opts.Session.RestartContext)))
+	for pattern, serve := range s.routes() {
+		mux.HandleFunc(pattern, serve)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.over() {
 			http.Error(w, "the sandbox was not found", http.StatusBadGateway)
@@ -105,6 +107,16 @@ func New(opts Options) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+func (s *server) routes() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"POST /execute":               s.private(s.execute),
+		"GET /contexts":               s.public(s.list),
+		"POST /contexts":              s.public(s.create),
+		"DELETE /contexts/{id}":       s.public(s.change(s.Session.RemoveContext)),
+		"POST /contexts/{id}/restart": s.public(s.change(s.Session.RestartContext)),
+	}
 }
 
 // private requires the token.
@@ -119,28 +131,42 @@ func (s *server) private(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// public serves calls that need no token: it bounds the number of calls and the size of the body,
-// which must come within the time of the server in front.
+// public serves calls that need no token: only some at once, with small bodies.
 func (s *server) public(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOpenBody))
-		if err != nil {
-			w.Header().Set("Connection", "close")
-			http.Error(w, "the body is incomplete, or has more than 64 KiB", http.StatusRequestEntityTooLarge)
-			return
-		}
-		select {
-		case s.open <- struct{}{}:
-			defer func() { <-s.open }()
-		default:
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, "too many requests for contexts at once; try again later", http.StatusServiceUnavailable)
-			return
-		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the body is complete
-		r.Body = io.NopCloser(bytes.NewReader(raw))
-		next(w, r)
+		s.Visit(w, r, func(w http.ResponseWriter, r *http.Request) {
+			raw, free, err := httpguard.ReadBody(r, maxOpenBody)
+			defer free()
+			if err != nil {
+				failBody(w, err)
+				return
+			}
+			select {
+			case s.open <- struct{}{}:
+				defer func() { <-s.open }()
+			default:
+				w.Header().Set("Retry-After", "5")
+				http.Error(w, "too many requests for contexts at once; try again later", http.StatusServiceUnavailable)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(raw))
+			next(w, r)
+		})
 	}
+}
+
+// failBody answers a request whose body can't be read.
+func failBody(w http.ResponseWriter, err error) {
+	w.Header().Set("Connection", "close") // the rest may still be on its way
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		http.Error(w, fmt.Sprintf("the request has more than %d KiB", large.Limit>>10), http.StatusRequestEntityTooLarge)
+		return
+	}
+	if errors.Is(err, httpguard.ErrBusy) {
+		httpguard.RefuseBusy(w, err)
+		return
+	}
+	http.Error(w, "the body is incomplete; send the request again", http.StatusBadRequest)
 }
 
 // over reports whether the sandbox has ended, or is paused.
@@ -181,7 +207,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 			others = append(others, shownOf(c))
 		}
 	}
-	writeJSON(w, append(defaults, others...))
+	writeJSON(w, r, append(defaults, others...))
 }
 
 func (s *server) create(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +223,7 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	writeJSON(w, shownOf(c))
+	writeJSON(w, r, shownOf(c))
 }
 
 // context returns the description of a new context.
@@ -265,15 +291,12 @@ func (s *server) allowed(r *http.Request) bool {
 
 // decode decodes a JSON object. If it fails, it answers the request and returns false.
 func decode(w http.ResponseWriter, r *http.Request, into any) bool {
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(into)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		http.Error(w, "the request has more than 16 MiB", http.StatusRequestEntityTooLarge)
+	raw, _, err := httpguard.ReadBody(r, maxBody) // the code stays in memory as long as it runs
+	if err != nil {
+		failBody(w, err)
 		return false
 	}
-	if err != nil {
+	if len(bytes.TrimSpace(raw)) > 0 && json.Unmarshal(raw, into) != nil {
 		http.Error(w, "the body is not a JSON object with fields of the right types", http.StatusUnprocessableEntity)
 		return false
 	}
@@ -300,8 +323,8 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 	http.Error(w, known.Message, code)
 }
 
-func writeJSON(w http.ResponseWriter, v any) {
-	raw, err := json.Marshal(v)
+func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
+	raw, _, err := httpguard.Marshal(r.Context(), v)
 	if err != nil {
 		http.Error(w, "the answer can't be written", http.StatusInternalServerError)
 		return

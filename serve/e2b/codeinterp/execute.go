@@ -3,24 +3,22 @@ package codeinterp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf16"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/beat"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // keepaliveEvery is the interval of keepalives while code prints nothing.
 const keepaliveEvery = 5 * time.Second
-
-// writeWait is how long a client may read nothing.
-const writeWait = time.Minute
 
 // maxSeconds is the time limit of a run, unless the session's is lower. Clients end runs earlier.
 const maxSeconds = 24 * 60 * 60.0
@@ -50,10 +48,10 @@ func (s *server) execute(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	out := &lines{w: w, hint: s.Hint}
-	stop := beat.Every(keepaliveEvery, func() { out.write(map[string]string{"type": "keepalive"}) })
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	out := &lines{w: w, hint: s.Hint, ctx: r.Context(), leave: cancel}
+	stop := beat.Every(keepaliveEvery, func() { out.write(map[string]string{"type": "keepalive"}) })
 	go func() {
 		select {
 		case <-s.Done:
@@ -84,11 +82,13 @@ func newlines(code string) string {
 
 // lines writes the answer.
 type lines struct {
-	w    http.ResponseWriter
-	hint func(string) string
-	over atomic.Bool // writes no longer wait for the client
+	w     http.ResponseWriter
+	hint  func(string) string
+	ctx   context.Context // of the request
+	leave func()          // interrupts the run
 
 	mu     sync.Mutex
+	full   error // nothing more is sent, because the client's share has no room
 	begun  bool
 	raised bool
 }
@@ -115,7 +115,9 @@ func (l *lines) raise(name, value, traceback string) {
 
 // end writes the end of the answer, after the error of a run that failed without an exception.
 func (l *lines) end(res *tool.Result, err error) {
-	if err == nil {
+	if l.full != nil {
+		l.full, l.raised, err = nil, false, l.full
+	} else if err == nil {
 		if hint := l.hint(res.Text); hint != "" {
 			l.write(map[string]string{"type": "stderr", "text": hint + "\n"})
 		}
@@ -133,32 +135,28 @@ func (l *lines) end(res *tool.Result, err error) {
 }
 
 func (l *lines) write(v any) {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return
-	}
+	raw, free, err := httpguard.Marshal(l.ctx, v)
+	defer free()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if errors.Is(err, httpguard.ErrBusy) {
+		l.full = err
+		l.leave()
+	}
+	if err != nil || l.full != nil {
+		return
+	}
 	if !l.begun {
 		l.begun = true
 		l.w.Header().Set("Content-Type", "application/x-ndjson")
 		l.w.WriteHeader(http.StatusOK)
-	}
-	l.deadline(time.Now().Add(writeWait))
-	if l.over.Load() {
-		l.cut()
 	}
 	_, _ = l.w.Write(append(ascii(raw), '\n')) // if the client is gone, its context ends the run
 	_ = http.NewResponseController(l.w).Flush()
 }
 
 // cut ends a write that waits for the client, and later writes.
-func (l *lines) cut() {
-	l.over.Store(true)
-	l.deadline(time.Now())
-}
-
-func (l *lines) deadline(at time.Time) { _ = http.NewResponseController(l.w).SetWriteDeadline(at) }
+func (l *lines) cut() { _ = http.NewResponseController(l.w).SetWriteDeadline(time.Unix(1, 0)) }
 
 // fields are the names of types of data.
 var fields = map[string]string{

@@ -13,23 +13,17 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
 	maxMessage       = 4 << 20  // bytes of a request that carries input or a program
 	maxSmall         = 64 << 10 // bytes of any other
-	maxOfSandbox     = 16 << 20 // bytes of a sandbox's requests at once that are over maxSmall
-	maxOfAll         = 128 << 20
 	headSize         = 5
 	flagCompressed   = 1
 	flagEnd          = 2
 	defaultKeepalive = 90 * time.Second
-	// stalled is how long a client may read nothing before its connection is closed: the waiting answer holds a place
-	// in the sandbox.
-	stalled = time.Minute
 )
 
 // wireError is an error of the Connect protocol.
@@ -70,54 +64,6 @@ func (h *handler) errorOf(ctx context.Context, err error) *wireError {
 	return &wireError{code, said.Message}
 }
 
-// large bounds the messages over maxSmall of all sandboxes.
-var large = semaphore.NewWeighted(maxOfAll)
-
-// room reserves room for a request's message of at most most bytes.
-func (h *handler) room(r *http.Request, most int64) (free func(), err error) {
-	size := most
-	if r.ContentLength >= 0 {
-		size = min(r.ContentLength, most)
-	}
-	if size <= maxSmall {
-		return func() {}, nil
-	}
-	if !h.large.TryAcquire(size) {
-		return func() {}, &wireError{"resource_exhausted", "the sandbox has too many large messages at once; try again later"}
-	}
-	if !large.TryAcquire(size) {
-		h.large.Release(size)
-		return func() {}, &wireError{"unavailable", "the server has too many large messages at once; try again"}
-	}
-	return func() { large.Release(size); h.large.Release(size) }, nil
-}
-
-// within sets a deadline for a request's body. The caller calls done once it has read the body.
-func within(w http.ResponseWriter, r *http.Request) (done func()) {
-	c := http.NewResponseController(w)
-	limit := func(t time.Time) {
-		_ = c.SetReadDeadline(t)
-		if errors.Is(context.Cause(r.Context()), errCut) { // the sandbox's end set that deadline
-			unblock(c)
-		}
-	}
-	limit(time.Now().Add(stalled))
-	return func() { limit(time.Time{}) }
-}
-
-// ask reads a request's message of at most most bytes. free releases its room.
-func (h *handler) ask(w http.ResponseWriter, r *http.Request, most int64, into any, read func(io.Reader, int64, any) error) (free func(), err error) {
-	free, err = h.room(r, most)
-	if err != nil {
-		return free, err
-	}
-	done := within(w, r)
-	if err = read(r.Body, most, into); err == nil {
-		done()
-	}
-	return free, err
-}
-
 // unary serves a method with one message each way. The request has at most most bytes.
 func unary[Q, A any](h *handler, most int64, do func(context.Context, *Q) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -132,8 +78,8 @@ func unary[Q, A any](h *handler, most int64, do func(context.Context, *Q) (A, er
 		}
 		if err == nil {
 			var q Q
-			var free func()
-			if free, err = h.ask(w, r, most, &q, readUnary); err == nil {
+			free := func() {}
+			if free, err = readUnary(r, most, &q); err == nil {
 				answer, err = do(ctx, &q)
 			}
 			free()
@@ -186,15 +132,24 @@ func timeoutOf(r *http.Request) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-func readUnary(body io.Reader, most int64, ask any) error {
-	raw, err := io.ReadAll(io.LimitReader(body, most+1))
-	switch {
-	case err != nil:
-		return &wireError{"canceled", "the request ended early"}
-	case int64(len(raw)) > most:
-		return tooLarge(most)
+// readUnary reads a request's message of at most most bytes. free gives back its room.
+func readUnary(r *http.Request, most int64, ask any) (free func(), err error) {
+	raw, free, err := httpguard.ReadBody(r, most)
+	if err != nil {
+		return free, bodyError(err, &wireError{"canceled", "the request ended early"})
 	}
-	return decode(raw, ask)
+	return free, decode(raw, ask)
+}
+
+// bodyError returns the error of a message that can't be read.
+func bodyError(err error, broken *wireError) error {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLarge(large.Limit)
+	}
+	if errors.Is(err, httpguard.ErrBusy) {
+		return err
+	}
+	return broken
 }
 
 func tooLarge(most int64) error {
@@ -212,25 +167,30 @@ func decode(raw []byte, ask any) error {
 }
 
 // readEnvelope reads the one message of a stream's request.
-func readEnvelope(body io.Reader, most int64, ask any) error {
+func readEnvelope(r *http.Request, most int64, ask any) error {
 	var head [headSize]byte
-	if _, err := io.ReadFull(body, head[:]); err != nil {
+	if _, err := io.ReadFull(r.Body, head[:]); err != nil {
 		return &wireError{"invalid_argument", "the request must be one envelope: a byte of flags, four of length, JSON"}
 	}
-	size := binary.BigEndian.Uint32(head[1:])
+	size := int64(binary.BigEndian.Uint32(head[1:]))
 	switch {
 	case head[0]&flagCompressed != 0:
 		return &wireError{"unimplemented", "messages can't be compressed"}
 	case head[0] != 0:
 		return &wireError{"invalid_argument", "the request's first envelope has unknown flags"}
-	case int64(size) > most:
+	case size > most:
 		return tooLarge(most)
 	}
-	raw, err := io.ReadAll(io.LimitReader(body, int64(size)))
-	if err != nil || len(raw) != int(size) {
-		return &wireError{"invalid_argument", "the request is shorter than the length in its envelope"}
+	short := &wireError{"invalid_argument", "the request is shorter than the length in its envelope"}
+	raw, free, err := httpguard.ReadAll(r, io.LimitReader(r.Body, size), size)
+	defer free()
+	if err != nil {
+		return bodyError(err, short)
 	}
-	if n, _ := io.Copy(io.Discard, io.LimitReader(body, headSize+1)); n > headSize { // an empty end may follow
+	if int64(len(raw)) != size {
+		return short
+	}
+	if n, _ := io.Copy(io.Discard, io.LimitReader(r.Body, headSize+1)); n > headSize { // an empty end may follow
 		return &wireError{"invalid_argument", "the request must be one envelope"}
 	}
 	return decode(raw, ask)
@@ -266,9 +226,7 @@ func stream[Q any](h *handler, most int64, keepalive any, do func(context.Contex
 		defer cancel()
 		var q Q
 		if err == nil {
-			var free func()
-			free, err = h.ask(w, r, most, &q, readEnvelope)
-			free()
+			err = readEnvelope(r, most, &q)
 		}
 		if err == nil {
 			err = checkUser(userOf(r))
@@ -316,7 +274,7 @@ func intervalOf(r *http.Request) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// send sends a message at once. It waits at most a minute for a slow client.
+// send sends a message at once.
 func (o *out) send(message any) error { return o.put(0, message) }
 
 func (o *out) put(flags byte, message any) error {
@@ -333,10 +291,6 @@ func (o *out) put(flags byte, message any) error {
 		return o.err
 	}
 	frame := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(raw)))
-	_ = o.flush.SetWriteDeadline(time.Now().Add(stalled))
-	if errors.Is(context.Cause(o.ctx), errCut) { // the sandbox's end set that deadline
-		unblock(o.flush)
-	}
 	_, err = o.w.Write(append(frame, raw...))
 	if err == nil {
 		err = o.flush.Flush()
@@ -355,10 +309,9 @@ func (o *out) close() {
 	defer o.mu.Unlock()
 	o.err = errEnded
 	o.quiet.Stop()
-	_ = o.flush.SetWriteDeadline(time.Time{})
 }
 
-// unblock ends reads and writes that wait for a client.
+// unblock ends reads and writes that wait for a client, and later ones.
 func unblock(c *http.ResponseController) {
 	past := time.Unix(1, 0)
 	_ = c.SetWriteDeadline(past)

@@ -5,14 +5,11 @@ package envd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"path"
 	"strings"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/httpguard"
@@ -54,8 +51,8 @@ type Options struct {
 }
 
 // New returns the handler of paths such as /health, /files and /process.Process/Start. It panics
-// with [http.ErrAbortHandler] to end a stream that Done cuts. The server in front must not limit
-// the time of reads and writes.
+// with [http.ErrAbortHandler] to end a stream that Done cuts. The [httpguard.Guard] in front bounds the time of reads
+// and writes.
 func New(opts Options) http.Handler {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -66,22 +63,29 @@ func New(opts Options) http.Handler {
 	if opts.Pass == nil {
 		opts.Pass = func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) { next(w, r) }
 	}
-	h := &handler{opts: opts, large: semaphore.NewWeighted(maxOfSandbox)}
+	h := &handler{opts: opts}
 	all := http.NewServeMux()
 	all.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	all.HandleFunc("GET /envs", h.private(func(w http.ResponseWriter, r *http.Request) { writeJSON(w, r, http.StatusOK, struct{}{}) }))
-	all.HandleFunc("GET /files", h.signed(h.download))
-	all.HandleFunc("POST /files", h.signed(h.upload))
-	for name, method := range h.methods() {
-		all.HandleFunc("POST /"+name, h.private(method))
+	for pattern, serve := range h.routes() {
+		all.HandleFunc(pattern, serve)
 	}
 	return h.alive(all)
 }
 
-type handler struct {
-	opts  Options
-	large *semaphore.Weighted // bytes of its messages over maxSmall
+// routes returns the routes of requests with the token.
+func (h *handler) routes() map[string]http.HandlerFunc {
+	all := map[string]http.HandlerFunc{
+		"GET /envs":   h.private(func(w http.ResponseWriter, r *http.Request) { writeJSON(w, r, http.StatusOK, struct{}{}) }),
+		"GET /files":  h.signed(h.download),
+		"POST /files": h.signed(h.upload),
+	}
+	for name, method := range h.methods() {
+		all["POST /"+name] = h.private(method)
+	}
+	return all
 }
+
+type handler struct{ opts Options }
 
 // failed logs an error that a client didn't cause.
 func (h *handler) failed(what string, err *tool.Error) {
@@ -165,15 +169,18 @@ type refusal struct {
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, status int, body any) {
-	raw, err := json.Marshal(body)
-	if err != nil {
+	raw, _, err := httpguard.Marshal(r.Context(), body)
+	switch {
+	case errors.Is(err, httpguard.ErrBusy):
+		status, raw = http.StatusTooManyRequests, []byte(`{"code":"resource_exhausted","message":"this client has too many bytes of requests and answers at once; wait until some have ended, and try again"}`)
+	case err != nil:
 		status, raw = http.StatusInternalServerError, []byte(`{"code":500,"message":"the answer can't be written"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", itoa(len(raw)))
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = patient{w, http.NewResponseController(w), r.Context()}.Write(raw)
+	_, _ = w.Write(raw)
 }
 
 const userName = "user"

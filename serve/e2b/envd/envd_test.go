@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/serve/e2b/envd"
 	"github.com/wisbox/wisbox/tool"
@@ -392,7 +393,14 @@ func TestAStrangerIsNotPassed(t *testing.T) {
 
 func TestMessagesAreBounded(t *testing.T) {
 	f := newFake()
-	s := server(t, f, nil)
+	g, err := httpguard.New(&httpguard.Options{OwnKeys: true, MaxBytes: 17 << 20})
+	require.NoError(t, err)
+	s := httptest.NewServer(g.Handler(envd.New(envd.Options{Session: f, Token: token, Pass: func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+		if assert.NoError(t, httpguard.LetIn(r, httpguard.Client{Name: "a"})) {
+			next(w, r)
+		}
+	}})))
+	defer s.Close()
 	sized := func(n int) []byte { return []byte(`{"process":{"pid":1},"x":"` + strings.Repeat("x", n) + `"}`) }
 	send := func(method string, n int) int {
 		res, _ := ask(t, s, "POST", "/process.Process/"+method, sized(n), "Content-Type", "application/json")
@@ -411,7 +419,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	for range 4 {
 		<-f.typing
 	}
-	assert.Equal(t, 429, send("SendInput", 1<<20), "no room for more")
+	assert.Equal(t, 429, send("SendInput", 2<<20), "no room for more")
 	for range 4 {
 		f.typed <- struct{}{}
 	}
@@ -466,6 +474,17 @@ func TestAnUploadHasFewParts(t *testing.T) {
 	s := server(t, newFake(), nil)
 	for n, status := range map[int]int{1000: 200, 1001: 413} {
 		body := strings.Repeat("--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\nx\r\n", n) + "--b--\r\n"
+		res, answer := ask(t, s, "POST", "/files", []byte(body), "Content-Type", "multipart/form-data; boundary=b")
+		assert.Equal(t, status, res.StatusCode, answer)
+	}
+}
+
+// TestAHeaderOfAPartIsSmall: the reader of forms would hold 10 MiB of it.
+func TestAHeaderOfAPartIsSmall(t *testing.T) {
+	s := server(t, newFake(), nil)
+	for n, status := range map[int]int{32 << 10: 200, 80 << 10: 400} {
+		body := "--b\r\nContent-Disposition: form-data; name=\"x\"\r\nX-Long: " + strings.Repeat("x", n) + "\r\n\r\n" + strings.Repeat("y", 1<<20) + "\r\n" +
+			"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n" + strings.Repeat("z", 1<<20) + "\r\n--b--\r\n"
 		res, answer := ask(t, s, "POST", "/files", []byte(body), "Content-Type", "multipart/form-data; boundary=b")
 		assert.Equal(t, status, res.StatusCode, answer)
 	}

@@ -2,7 +2,6 @@ package envd
 
 import (
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,8 +18,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// maxParts is the maximum number of parts of an upload.
-const maxParts = 1000
+// Bounds of an upload in parts.
+const (
+	maxParts    = 1000
+	maxPartHead = 64 << 10 // bytes of a part's header; the reader itself holds up to 10 MiB
+)
 
 // Bytes of a refused upload that are read, so that its client gets the answer.
 const (
@@ -72,6 +73,8 @@ type refused struct {
 
 func (e *refused) Error() string { return e.message }
 
+var errBadForm = &refused{http.StatusBadRequest, "the body is not multipart/form-data, or is incomplete"}
+
 var fileStatuses = map[tool.Kind]int{
 	tool.NotFound: 404, tool.NoSpace: 507, tool.Permission: 403, tool.Limit: 429, tool.Unavailable: 503, tool.Busy: 503, tool.Closed: 503,
 	tool.Invalid: 400, tool.IsDir: 400, tool.NotDir: 400, tool.NotRegular: 400, tool.Exists: 409, tool.Conflict: 409, tool.Unsupported: 400,
@@ -95,7 +98,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			h.failed("a file of a sandbox could not be served", said)
 		}
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(&incoming{r: r.Body, c: http.NewResponseController(w), ctx: r.Context()}, maxDrained))
+	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxDrained))
 	writeJSON(w, r, own.status, refusal{own.status, own.message})
 }
 
@@ -117,43 +120,10 @@ func (h *handler) download(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Security-Policy", "sandbox")
 	w.WriteHeader(http.StatusOK)
-	if _, err := io.CopyN(patient{w, http.NewResponseController(w), r.Context()}, f, size); err != nil {
+	if _, err := io.CopyN(w, f, size); err != nil {
 		panic(http.ErrAbortHandler) // the file has become shorter, or the client reads nothing
 	}
 	return nil
-}
-
-// maxPiece is the number of bytes that a client must read within the time of [patient].
-const maxPiece = 64 << 10
-
-// patient ends the connection of a client that reads nothing.
-type patient struct {
-	io.Writer
-	c   *http.ResponseController
-	ctx context.Context
-}
-
-func (p patient) Write(b []byte) (n int, err error) {
-	defer p.limit(time.Time{})
-	for piece := range slices.Chunk(b, maxPiece) {
-		if err := p.ctx.Err(); err != nil {
-			return n, err
-		}
-		p.limit(time.Now().Add(stalled))
-		m, err := p.Writer.Write(piece)
-		if n += m; err != nil {
-			return n, err
-		}
-	}
-	p.limit(time.Now().Add(stalled))
-	return n, p.c.Flush() // otherwise the server would write the rest without a deadline
-}
-
-func (p patient) limit(t time.Time) {
-	_ = p.c.SetWriteDeadline(t)
-	if errors.Is(context.Cause(p.ctx), errCut) { // whose deadline that was
-		unblock(p.c)
-	}
 }
 
 // written is one file of an upload's answer.
@@ -173,11 +143,12 @@ func (h *handler) upload(w http.ResponseWriter, r *http.Request) error {
 	var all []written
 	switch {
 	case err == nil && form == "multipart/form-data" && params["boundary"] != "":
-		all, err = h.storeParts(w, r, multipart.NewReader(body, params["boundary"]))
+		heads := &headReader{r: body}
+		all, err = h.storeParts(r, multipart.NewReader(heads, params["boundary"]), heads)
 	case err == nil && form == "application/octet-stream" && r.URL.Query().Get("path") == "":
 		err = &refused{http.StatusBadRequest, "the query needs a path"}
 	case err == nil && form == "application/octet-stream":
-		all, err = h.store(w, r, nil, r.URL.Query().Get("path"), body)
+		all, err = h.store(r, nil, r.URL.Query().Get("path"), body)
 	default:
 		err = &refused{http.StatusUnsupportedMediaType, "the content must be multipart/form-data or application/octet-stream"}
 	}
@@ -203,21 +174,51 @@ func plain(r *http.Request) (io.Reader, error) {
 	return nil, &refused{http.StatusUnsupportedMediaType, "the body may be compressed with gzip only"}
 }
 
-func (h *handler) storeParts(w http.ResponseWriter, r *http.Request, parts *multipart.Reader) ([]written, error) {
+// headReader bounds the headers of parts.
+type headReader struct {
+	r    io.Reader
+	head bool // a header is being read
+	left int
+}
+
+var errPartHead = errors.New("the header of a part is too large")
+
+func (h *headReader) Read(p []byte) (int, error) {
+	if !h.head {
+		return h.r.Read(p)
+	}
+	if h.left <= 0 {
+		return 0, errPartHead
+	}
+	n, err := h.r.Read(p[:min(len(p), h.left)])
+	h.left -= n
+	return n, err
+}
+
+func (h *headReader) next(parts *multipart.Reader) (*multipart.Part, error) {
+	h.head, h.left = true, maxPartHead
+	defer func() { h.head = false }()
+	return parts.NextRawPart()
+}
+
+func (h *handler) storeParts(r *http.Request, parts *multipart.Reader, heads *headReader) ([]written, error) {
 	all := []written{}
 	for n := 0; ; n++ {
 		if n > maxParts {
 			return nil, &refused{http.StatusRequestEntityTooLarge, fmt.Sprintf("the upload has more than %d parts; send fewer at once", maxParts)}
 		}
-		part, err := parts.NextRawPart()
+		part, err := heads.next(parts)
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, &refused{http.StatusBadRequest, "the body is not multipart/form-data, or is incomplete"}
+			return nil, errBadForm
 		}
 		_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition")) // FileName cuts directories
 		if params["name"] != "file" {
+			if _, err := io.Copy(io.Discard, part); err != nil {
+				return nil, errBadForm
+			}
 			continue
 		}
 		to := r.URL.Query().Get("path")
@@ -227,14 +228,14 @@ func (h *handler) storeParts(w http.ResponseWriter, r *http.Request, parts *mult
 		if to == "" {
 			return nil, &refused{http.StatusBadRequest, "a part has no filename, and the query no path"}
 		}
-		if all, err = h.store(w, r, all, to, part); err != nil {
+		if all, err = h.store(r, all, to, part); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // store writes one file, whole or not at all.
-func (h *handler) store(w http.ResponseWriter, r *http.Request, before []written, to string, content io.Reader) ([]written, error) {
+func (h *handler) store(r *http.Request, before []written, to string, content io.Reader) ([]written, error) {
 	at, err := resolve(to)
 	if err != nil {
 		return nil, err
@@ -244,7 +245,7 @@ func (h *handler) store(w http.ResponseWriter, r *http.Request, before []written
 	for key, value := range one.Metadata {
 		opts.Attrs[attrPrefix+key] = value
 	}
-	source := &incoming{r: content, c: http.NewResponseController(w), ctx: r.Context()}
+	source := &incoming{r: content}
 	err = h.opts.Session.Inside().Write(r.Context(), at, source, opts)
 	if source.err != nil {
 		err = &refused{http.StatusBadRequest, "the body is incomplete or badly compressed"}
@@ -252,26 +253,17 @@ func (h *handler) store(w http.ResponseWriter, r *http.Request, before []written
 	return append(before, one), err
 }
 
-// incoming reads content from a client, and remembers whether it was incomplete. It ends the upload of a client that
-// sends nothing, since an upload takes a place in the sandbox.
+// incoming remembers whether a client's content was incomplete.
 type incoming struct {
 	r   io.Reader
-	c   *http.ResponseController
-	ctx context.Context
 	err error
 }
 
 func (i *incoming) Read(p []byte) (int, error) {
-	_ = i.c.SetReadDeadline(time.Now().Add(stalled))
-	if i.ctx.Err() != nil { // whose deadline that was
-		unblock(i.c)
-	}
 	n, err := i.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) { // the server must not read the rest, either
+	if err != nil && !errors.Is(err, io.EOF) {
 		i.err = err
-		return n, err
 	}
-	_ = i.c.SetReadDeadline(time.Time{})
 	return n, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -142,6 +143,9 @@ func (h *handler) listDir(ctx context.Context, ask *listDirAsk) (listDirAnswer, 
 		raw, err := json.Marshal(entryOf(path.Join(at, f.Path), f))
 		if err != nil {
 			return err
+		}
+		if full = httpguard.Take(ctx, int64(len(raw))); full != nil {
+			return full
 		}
 		if size += len(raw); size > maxListedSize {
 			full = &wireError{"resource_exhausted", fmt.Sprintf("the list has more than %d bytes; list with a lower depth, or the subdirectories one by one", maxListedSize)}
