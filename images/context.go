@@ -32,8 +32,9 @@ const (
 	maxIgnoreFile     = 1 << 20 // bytes
 )
 
-// outsideFile is the name in the context for a Containerfile from elsewhere.
-const outsideFile = ".wisbox-containerfile"
+// sentFile is the name in the context for every Containerfile, in addition to its own. Podman runs the C preprocessor,
+// which can include any file of the host, on files whose names end in .in.
+const sentFile = ".wisbox-containerfile"
 
 // buildContext is a directory to send to the builder.
 type buildContext struct {
@@ -42,9 +43,8 @@ type buildContext struct {
 	bytes   int64
 	most    int // maximum number of entries
 
-	file    string // the Containerfile's path in the tar
-	content []byte
-	outside bool // it is not one of the entries
+	file    string // the Containerfile's path, "" if it is elsewhere
+	content []byte // of the Containerfile
 
 	args     map[string]string // of the Containerfile
 	approved string            // the digest that was approved, "" for none
@@ -78,6 +78,9 @@ func (c *buildContext) scan(ctx context.Context, containerfile string, maxBytes 
 		}
 		if seen++; seen > c.most {
 			return tool.Errorf(tool.TooLarge, "context: it has more than %d files and folders; choose a smaller folder, or list large ones in .containerignore", c.most).In("context")
+		}
+		if name == sentFile {
+			return tool.Errorf(tool.Invalid, "context: %s is a name that wisbox uses; rename it", sentFile).In("context")
 		}
 		if skip, err := ignored.MatchesResult(filepath.FromSlash(name)); err == nil && skip.IsMatched() {
 			if d.IsDir() && !ignored.Exclusions() {
@@ -185,14 +188,12 @@ func ignorePatterns(data []byte) []string {
 // since its approval the tar gets no end, so nothing is built from it.
 func (c *buildContext) writeTo(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
-	if c.outside {
-		hdr := &tar.Header{Name: c.file, Mode: 0o644, Size: int64(len(c.content)), Format: tar.FormatPAX}
-		if err := tw.WriteHeader(hdr); err != nil {
-			return err
-		}
-		if _, err := tw.Write(c.content); err != nil {
-			return err
-		}
+	hdr := &tar.Header{Name: sentFile, Mode: 0o644, Size: int64(len(c.content)), Format: tar.FormatPAX}
+	if err := tw.WriteHeader(hdr); err != nil {
+		return err
+	}
+	if _, err := tw.Write(c.content); err != nil {
+		return err
 	}
 	seen, err := c.digest(ctx, func(e contextEntry, target string, h io.Writer) error { return c.writeEntry(tw, e, target, h) })
 	if err != nil {

@@ -74,11 +74,8 @@ func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error
 		return Report{Image: tag, ID: before.ID, Size: before.Size, Duration: time.Since(start)}, nil
 	}
 	build := sandbox.ImageBuild{
-		File: c.file, Tag: tag, Args: opts.Args, Labels: map[string]string{labelBuilt: tag},
+		File: sentFile, Exclude: []string{sentFile}, Tag: tag, Args: opts.Args, Labels: map[string]string{labelBuilt: tag},
 		Layers: !opts.Rebuild, HereDocs: hereDocs().Match(c.content), Explain: true, Progress: say,
-	}
-	if c.outside {
-		build.Exclude = []string{c.file}
 	}
 	if err := c.send(ctx, b, build); err != nil {
 		return Report{}, err
@@ -148,7 +145,6 @@ func openContext(ctx context.Context, opts *FileOptions) (*buildContext, error) 
 		c.close()
 		return nil, err
 	}
-	c.place()
 	return c, nil
 }
 
@@ -235,17 +231,6 @@ func within(dir, file string) string {
 		return ""
 	}
 	return filepath.ToSlash(rel)
-}
-
-// place finds the Containerfile among the entries. If it is elsewhere, ignored or a link, it is sent with the context
-// under another name.
-func (c *buildContext) place() {
-	for _, e := range c.entries {
-		if e.name == c.file && e.info.Mode().IsRegular() {
-			return
-		}
-	}
-	c.file, c.outside = outsideFile, true
 }
 
 // fileTag returns the image's full name.

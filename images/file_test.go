@@ -44,27 +44,29 @@ func TestAContextGoesWithoutWhatItsIgnoreFileLists(t *testing.T) {
 	report, err := BuildFile(t.Context(), s, &FileOptions{Context: dir, Tag: "mine"})
 	require.NoError(t, err)
 	assert.Equal(t, "localhost/mine:latest", report.Image)
-	assert.Equal(t, "Containerfile", s.build.File)
+	assert.Equal(t, sentFile, s.build.File)
 	assert.Equal(t, map[string]string{labelBuilt: "localhost/mine:latest"}, s.build.Labels)
 	assert.True(t, s.build.Layers)
-	assert.Empty(t, s.build.Exclude)
+	assert.Equal(t, []string{sentFile}, s.build.Exclude)
 	assert.Equal(t, map[string]string{
-		"Containerfile": fromScratch, "keep.log": "2", "sub/": "", "sub/deep.log": "3", "sub/.env": "5",
+		sentFile: fromScratch, "Containerfile": fromScratch, "keep.log": "2", "sub/": "", "sub/deep.log": "3", "sub/.env": "5",
 		"link": "", "absolute": "", ".containerignore": s.context[".containerignore"],
 	}, s.context)
 	assert.Equal(t, []string{"localhost/mine:latest"}, s.prepared)
 }
 
-func TestAContainerfileFromElsewhereIsSeenByNoCopy(t *testing.T) {
+func TestEveryContainerfileIsSentUnderOneName(t *testing.T) {
 	dir := tree(t, map[string]string{"f": "1", "Dockerfile": "FROM x"})
 	elsewhere := filepath.Join(tree(t, map[string]string{"C": fromScratch}), "C")
 	ignored := tree(t, map[string]string{"C": fromScratch, ".dockerignore": "C\n"})
+	input := tree(t, map[string]string{"C.in": fromScratch}) // Podman runs the C preprocessor on such names
 	linked := tree(t, map[string]string{})
 	require.NoError(t, os.Symlink(elsewhere, filepath.Join(linked, "Containerfile")))
 	for name, opts := range map[string]*FileOptions{
 		"another folder": {Context: dir, File: elsewhere},
 		"ignored":        {Context: ignored, File: filepath.Join(ignored, "C")},
 		"a link":         {Context: linked},
+		"named as input": {Context: input, File: filepath.Join(input, "C.in")},
 		"stdin":          {Context: dir, Stdin: strings.NewReader(fromScratch)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,15 +74,15 @@ func TestAContainerfileFromElsewhereIsSeenByNoCopy(t *testing.T) {
 			s := newStore()
 			_, err := BuildFile(t.Context(), s, opts)
 			require.NoError(t, err)
-			assert.Equal(t, outsideFile, s.build.File)
-			assert.Equal(t, []string{outsideFile}, s.build.Exclude)
-			assert.Equal(t, fromScratch, s.context[outsideFile])
+			assert.Equal(t, sentFile, s.build.File)
+			assert.Equal(t, []string{sentFile}, s.build.Exclude)
+			assert.Equal(t, fromScratch, s.context[sentFile])
 		})
 	}
 	s := newStore()
 	_, err := BuildFile(t.Context(), s, &FileOptions{Stdin: strings.NewReader(fromScratch), Tag: "mine"})
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{outsideFile: fromScratch}, s.context, "there is no folder")
+	assert.Equal(t, map[string]string{sentFile: fromScratch}, s.context, "there is no folder")
 }
 
 func TestTheContextIsTheFolderOfTheContainerfile(t *testing.T) {
@@ -88,7 +90,7 @@ func TestTheContextIsTheFolderOfTheContainerfile(t *testing.T) {
 	s := newStore()
 	_, err := BuildFile(t.Context(), s, &FileOptions{File: filepath.Join(dir, "sub/my.containerfile"), Tag: "mine"})
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"my.containerfile": fromScratch, "f": "1"}, s.context)
+	assert.Equal(t, map[string]string{sentFile: fromScratch, "my.containerfile": fromScratch, "f": "1"}, s.context)
 }
 
 func TestWhatCanNotBeBuiltIsSaidBeforeAByteGoes(t *testing.T) {
@@ -111,6 +113,7 @@ func TestWhatCanNotBeBuiltIsSaidBeforeAByteGoes(t *testing.T) {
 		"not text":         {FileOptions{Stdin: strings.NewReader("\x7fELF\x00")}, tool.Invalid, "not text"},
 		"huge":             {FileOptions{Stdin: strings.NewReader(strings.Repeat("#", maxContainerfile+1))}, tool.TooLarge, "1 MiB"},
 		"too many bytes":   {FileOptions{Context: good, MaxContext: 20}, tool.TooLarge, "--max-context"},
+		"a name of ours":   {FileOptions{Context: tree(t, map[string]string{"Containerfile": fromScratch, sentFile: "FROM x"})}, tool.Invalid, "rename it"},
 		"a link out of it": {FileOptions{Context: out}, tool.Escape, "d/link"},
 		"bad pattern":      {FileOptions{Context: tree(t, map[string]string{"Containerfile": fromScratch, ".dockerignore": "[a\n"})}, tool.Invalid, ".dockerignore"},
 		"an agent's name":  {FileOptions{Context: good, Tag: "wisbox-agent:claude-1"}, tool.Exists, "choose another"},
