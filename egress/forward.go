@@ -140,7 +140,7 @@ func (p *Proxy) reverse(d policy.Decision, s site, line *Line) *httputil.Reverse
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL = target(pr.In.URL, d, s)
 			pr.Out.Host = pr.Out.URL.Host
-			dropHeaders(pr.Out.Header, len(d.Access) > 0)
+			dropHeaders(pr.Out.Header, d.Limited())
 			if s.tls {
 				p.inject(pr.Out.Header, d.InjectionsFor(pr.In.Method, pr.In.URL.Path))
 			}

@@ -171,6 +171,18 @@ func TestAnHTTPSRequestInAbsoluteFormGoesOverTLS(t *testing.T) {
 	echoes(t, c)
 }
 
+// TestHeadersThatRenameARequestAreDropped wherever its method or path decides which secrets it gets.
+func TestHeadersThatRenameARequestAreDropped(t *testing.T) {
+	w := newWorld(t)
+	w.secure("api.example.com", func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(rw, r.Header.Get("Authorization"), r.Header["X-Original-Url"], r.Header["X-Http-Method-Override"])
+	})
+	b := w.box(policy.Settings{Allow: []string{"api.example.com"}, Inject: []string{"api.example.com:Authorization=KEY,path=/v1/", "api.example.com:X-Free=FREE"}})
+	status, _, body := b.send("GET https://api.example.com/v1/ HTTP/1.1\r\nHost: api.example.com\r\nX-Original-URL: /admin\r\nX-HTTP-Method-Override: DELETE\r\n\r\n")
+	assert.Equal(t, 200, status)
+	assert.Equal(t, "value-of-KEY[] []", body)
+}
+
 // TestAConnectionMadeForATunnelServesItsRequests: a server sees one connection, and it ends with the program's.
 func TestAConnectionMadeForATunnelServesItsRequests(t *testing.T) {
 	w := newWorld(t)

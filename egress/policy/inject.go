@@ -16,7 +16,8 @@ import (
 //	HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME]
 //
 // The request's HEADER is set to the value of the secret of that name, after SCHEME and a space if there is one.
-// Methods and path restrict all requests of programs to the host. NAME is a variable that holds the placeholder.
+// Methods and path say which requests get it. If every injection of the host has some, they also restrict all requests
+// of programs to the host. NAME is a variable that holds the placeholder.
 type Injection struct {
 	Host   string
 	Header string

@@ -178,8 +178,20 @@ type Decision struct {
 // Terminated reports whether the proxy ends the TLS of the connection.
 func (d Decision) Terminated() bool { return !d.Raw && len(d.Access)+len(d.Inject) > 0 }
 
+// Limited reports whether the method and the path of a request decide what it may do, or which secrets it gets.
+func (d Decision) Limited() bool {
+	return len(d.Access) > 0 || slices.ContainsFunc(d.Inject, func(i Injection) bool { return !i.Access.anything() })
+}
+
 // Permits returns an error if a request isn't permitted.
-func (d Decision) Permits(method string, u *url.URL) error { return permits(d.Access, method, u) }
+func (d Decision) Permits(method string, u *url.URL) error {
+	if slices.ContainsFunc(d.Inject, func(i Injection) bool { return !i.Access.anyPath() }) {
+		if err := normal(u, u.EscapedPath()); err != nil {
+			return err
+		}
+	}
+	return permits(d.Access, method, u)
+}
 
 // InjectionsFor returns the injections for a permitted request.
 func (d Decision) InjectionsFor(method, path string) (all []Injection) {

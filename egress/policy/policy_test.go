@@ -253,6 +253,32 @@ func TestAnInjectionBoundsItsHost(t *testing.T) {
 	assert.Equal(t, "wisbox-placeholder-KEY", d.Inject[0].Placeholder())
 }
 
+// TestALimitedInjectionStaysWithinItsPath beside one without limits, which leaves the host's other requests permitted.
+func TestALimitedInjectionStaysWithinItsPath(t *testing.T) {
+	p, err := Parse(Settings{Allow: []string{"api.example.com"}, Inject: []string{"api.example.com:Authorization=KEY,path=/v1/", "api.example.com:X-Free=FREE"}})
+	require.NoError(t, err)
+	d := p.Decide("api.example.com", 443)
+	assert.True(t, d.Limited())
+	for path, headers := range map[string]int{
+		"/v1/x": 2, "/": 1, "/admin": 1,
+		"/v1/../admin": -1, "/v1/%2e%2e/admin": -1, "/v1/%2f../admin": -1, "/v1/..%5cadmin": -1, "/v1//x": -1, "/v1/x;y": -1,
+	} {
+		u, err := url.ParseRequestURI(path)
+		require.NoError(t, err)
+		if headers < 0 {
+			assert.Error(t, d.Permits("GET", u), path)
+			continue
+		}
+		assert.NoError(t, d.Permits("GET", u), path)
+		assert.Len(t, d.InjectionsFor("GET", u.Path), headers, path)
+	}
+	for _, inject := range [][]string{{"api.example.com:X-Free=FREE"}, {}} {
+		p, err := Parse(Settings{Allow: []string{"api.example.com"}, Inject: inject})
+		require.NoError(t, err)
+		assert.False(t, p.Decide("api.example.com", 443).Limited())
+	}
+}
+
 func TestABadInjectionSaysWhichPartIsWrong(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                      "the header is missing",
