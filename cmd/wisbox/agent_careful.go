@@ -17,26 +17,29 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// selfRunning has patterns, in lower case and as [path.Match] takes them, of files and directories
-// from which programs of the host take settings and commands without asking.
+// selfRunning has patterns, in lower case and as [path.Match] takes them, of files and directories from which programs of
+// the host take settings and commands, some without asking and some at the next build, test or start. Every name that
+// begins with a dot counts too: no list of those is ever whole.
 var selfRunning = slices.Concat(
-	[]string{ // agents
-		".claude", "claude.md", "claude.local.md", ".codex", "agents.md", ".gemini", "gemini.md", ".opencode", "opencode.json", "opencode.jsonc",
-		".cursor", ".cursorrules", ".windsurf", ".windsurfrules", ".clinerules", ".roo", ".kiro", ".amazonq", ".continue", ".aider*", ".mcp.json",
-	},
-	[]string{ // editors
-		".vscode", "*.code-workspace", ".idea", "*.iml", ".ideavimrc", ".zed", ".fleet", ".nova", "*.sublime-project", ".dir-locals.el",
-		".vim", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".devcontainer", ".devcontainer.json",
+	[]string{ // agents and editors
+		"claude.md", "claude.local.md", "agents.md", "agents.override.md", "gemini.md", "opencode.json", "opencode.jsonc", "*.code-workspace", "*.iml", "*.sublime-project",
 	},
 	[]string{ // shells and environments
-		".envrc*", ".direnv", ".mise*", "mise.toml", ".tool-versions", ".rvmrc", ".autoenv*", "*.pth", "sitecustomize.py",
+		"mise.toml", "mise.*.toml", "mise", "*.pth", "sitecustomize.py", "usercustomize.py", "flake.nix", "shell.nix", "default.nix", "devenv.nix", "devbox.json", "rust-toolchain", "rust-toolchain.toml",
 	},
-	[]string{ // tools
-		".gitmodules", ".gitattributes", ".githooks", ".husky", ".pre-commit-config.yaml", "lefthook*", ".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn", ".pnpmfile.cjs",
-		".cargo", ".bundle", ".bazelrc", ".gdbinit", ".lldbinit",
+	[]string{ // package managers
+		"package.json", "pnpm-workspace.yaml", "yarn.config.cjs", "bunfig.toml", "deno.json", "deno.jsonc", "lerna.json", "composer.json", "gemfile", "gems.rb", "*.gemspec", "podfile", "brewfile",
+		"cargo.toml", "setup.py", "setup.cfg", "pyproject.toml", "pipfile", "hatch_build.py", "mix.exs", "rebar.config", "package.swift", "pubspec.yaml", "cpanfile", "makefile.pl", "build.pl", "go.mod", "go.work", "conanfile.py",
 	},
-	[]string{ // continuous integration
-		".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci", "jenkinsfile",
+	[]string{ // build tools, tests, linters
+		"makefile", "gnumakefile", "bsdmakefile", "*.mk", "*.mak", "cmakelists.txt", "*.cmake", "cmakepresets.json", "cmakeuserpresets.json", "meson.build", "configure", "configure.ac", "autogen.sh", "sconstruct", "sconscript", "wscript", "*.ninja",
+		"build.rs", "build.zig", "build.xml", "pom.xml", "mvnw*", "gradlew*", "*.gradle", "*.gradle.kts", "gradle.properties", "gradle-wrapper.*", "build.sbt", "*.sbt", "build.sc", "project.clj", "deps.edn", "*.bzl", "build.bazel", "module.bazel", "workspace.bazel",
+		"*.csproj", "*.fsproj", "*.vbproj", "*.sln", "*.props", "*.targets", "nuget.config", "global.json", "*.cabal", "stack.yaml", "cabal.project", "setup.hs", "dune-project", "*.opam",
+		"rakefile", "*.rake", "guardfile", "fastfile", "justfile", "taskfile.y*ml", "tasks.py", "noxfile.py", "tox.ini", "pytest.ini", "conftest.py", "fabfile.py", "dodo.py", "gulpfile.*", "gruntfile.*", "*.config.js", "*.config.cjs", "*.config.mjs", "*.config.ts", "*.config.mts",
+		"turbo.json", "nx.json", "project.json", "tsconfig*.json", "biome.json*", "lefthook*", "xmake.lua", "premake*.lua",
+	},
+	[]string{ // containers and continuous integration
+		"dockerfile*", "*.dockerfile", "containerfile*", "*compose*.y*ml", "vagrantfile", "procfile*", "tiltfile", "skaffold.yaml", "earthfile", "jenkinsfile*", "azure-pipelines*.y*ml", "bitbucket-pipelines.yml", "appveyor.yml", "cloudbuild.yaml", "buildspec.y*ml", "wisbox.toml",
 	},
 )
 
@@ -217,7 +220,7 @@ func (l *links) of(name string) []string {
 		}
 	}
 	if l.cut || len(names) >= maxNames {
-		names = append(names, selfRunning[0]) // it may have any
+		names = append(names, ".any") // it may have any
 	}
 	return names
 }
@@ -230,14 +233,11 @@ func passes(link, name string) int {
 
 func runsByItself(name string) bool {
 	names := strings.Split(strings.ToLower(name), "/")
+	if slices.ContainsFunc(names, func(part string) bool { return strings.HasPrefix(part, ".") && part != "." && part != ".." }) {
+		return true
+	}
 	return slices.ContainsFunc(selfRunning, func(pattern string) bool {
-		n := strings.Count(pattern, "/") + 1
-		for i := 0; i+n <= len(names); i++ {
-			if ok, _ := path.Match(pattern, strings.Join(names[i:i+n], "/")); ok {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(names, func(part string) bool { ok, _ := path.Match(pattern, part); return ok })
 	})
 }
 
