@@ -22,9 +22,7 @@ import (
 
 const suite = "trixie"
 
-// debootstrap is mmdebstrap's command line without packages and mirror. The hook
-// fetches asteval's package with mmdebstrap's own apt, so that the image's build needs no network; finish.sh unpacks
-// it.
+// debootstrap is mmdebstrap's command line without packages and mirror.
 var debootstrap = []string{
 	"--variant=apt", "--format=tar",
 	`--aptopt=Acquire::Retries "3"`,
@@ -33,8 +31,6 @@ var debootstrap = []string{
 	"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/info/*",
 	"--dpkgopt=path-exclude=/usr/share/locale/*",
 	"--dpkgopt=path-exclude=/usr/lib/*/perl/*/CORE/*",
-	`--customize-hook=mkdir -p "$1/usr/local/share/wisbox" && cd "$1/usr/local/share/wisbox" && ` +
-		`APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -qq -o APT::Sandbox::User=root download python3-asteval`,
 }
 
 // baseRecipe returns all inputs of the local base as text.

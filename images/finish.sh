@@ -25,32 +25,11 @@ install_packages() {
         install -y --no-install-recommends $missing >/dev/null
 }
 
-# asteval is pure Python, so the package of one Debian suite fits every CPython 3.12.
-fetch_asteval() {
-    ls "$here"/python3-asteval_*.deb >/dev/null 2>&1 && return 0
-    say "fetching asteval"
-    keyring=$(ls /usr/share/keyrings/debian-archive-keyring.* | head -n 1)
-    echo "deb [signed-by=$keyring] http://deb.debian.org/debian trixie main" >/tmp/asteval/sources.list
-    set -- -qq -o Acquire::Retries=3 -o Dir::Etc::SourceList=/tmp/asteval/sources.list \
-        -o Dir::Etc::SourceParts=- -o Dir::State::Lists=/tmp/asteval/lists
-    apt-get "$@" update
-    (cd "$here" && apt-get "$@" -o APT::Sandbox::User=root download python3-asteval)
-}
-
-install_asteval() {
-    mkdir -p /tmp/asteval/lists/partial
-    fetch_asteval
-    dpkg-deb -x "$here"/python3-asteval_*.deb /tmp/asteval/root
-    site=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    mkdir -p "$site"
-    cp -a /tmp/asteval/root/usr/lib/python3/dist-packages/asteval* "$site/"
-    rm -rf /tmp/asteval
-    python3 -c 'import asteval; assert tuple(map(int, asteval.__version__.split(".")[:3])) >= (1, 0, 6)'
-}
-
 complete_python() {
     python3 -c 'import os; os.memfd_create' 2>/dev/null && return 0
-    cp "$here/sitecustomize.py" "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/"
+    site=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    mkdir -p "$site"
+    cp "$here/sitecustomize.py" "$site/"
 }
 
 # pip, venv and ensurepip: a base from a registry has them.
@@ -83,7 +62,7 @@ save_lisp_core() {
 
 add_user() {
     echo 'wisbox:*:1000:' >>/etc/group
-    echo 'wisbox:*:1000:1000::/home/wisbox:/bin/bash' >>/etc/passwd
+    echo 'wisbox:*:1000:1000::/var/home/wisbox:/bin/bash' >>/etc/passwd
     install -d -o 1000 -g 1000 /workspace
 }
 
@@ -95,7 +74,6 @@ tidy() {
 
 python3 -c 'import sys; assert sys.version_info[:2] == (3, 12), sys.version'
 install_packages
-install_asteval
 complete_python
 install_pip
 compile_python

@@ -42,7 +42,7 @@ var Presets = []Preset{
 const DebianPython = "debian-python"
 
 // debianPython has its own flag, so Presets doesn't list it.
-var debianPython = Preset{Name: DebianPython, Debian: []string{"python3", "python3-asteval", "python3-pip", "python3-venv", "python-is-python3"}}
+var debianPython = Preset{Name: DebianPython, Debian: []string{"python3", "python3-pip", "python3-venv", "python-is-python3"}}
 
 //go:embed with
 var presetFiles embed.FS

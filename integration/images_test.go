@@ -28,7 +28,7 @@ func TestTheDefaultImageHasWhatADeveloperExpects(t *testing.T) {
 	s := open(t, nil)
 	for name, c := range map[string]struct{ script, want string }{
 		"commands": {"for c in " + expected + "; do command -v $c >/dev/null || echo $c; done", "file-not-there\n"},
-		"pip":      {"pip --version | cut -d ' ' -f 1,4; python3 -m pip list --format=freeze | cut -d = -f 1 | grep -v '^hello$'", "pip /usr/local/lib/python3.12/site-packages/pip\nasteval\npip\n"},
+		"pip":      {"pip --version | cut -d ' ' -f 1,4; python3 -m pip list --format=freeze | cut -d = -f 1 | grep -v '^hello$'", "pip /usr/local/lib/python3.12/site-packages/pip\npip\n"},
 		"venv": {"cd $(mktemp -d) && python3 -m venv x && x/bin/pip --version | cut -d ' ' -f 1 && x/bin/python -c 'import sys; print(sys.prefix != sys.base_prefix)'",
 			"pip\nTrue\n"},
 		"ensurepip": {"cd $(mktemp -d) && python3 -m venv --without-pip x && x/bin/python -m ensurepip -U >/dev/null && ls x/bin | grep -c '^pip'; python3 -c 'import ensurepip; print(ensurepip.version()[0] > \"1\")'",

@@ -50,7 +50,7 @@ func TestLispOutlivesWhatAFormDoesToIt(t *testing.T) {
 		{"(let ((x nil)) (loop (push (make-array 1000) x)))", `\A\[ERROR\] HEAP-EXHAUSTED-ERROR`, 30},
 		{"(floor (sb-ext:dynamic-space-size) (* 1024 1024))", `\A=> 512\n`, 30}, // half of the container's memory
 		{"(let ((x (list 1))) (setf (cdr x) x) x)", `\A=> #1=\(1 \. #1#\)`, 30},
-		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (print :thread))))", `\[stdout\]\n\n:THREAD \n=> :THREAD`, 30},
+		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (print :thread))))", `\A\[stdout\]\n:THREAD\n\n=> :THREAD`, 30},
 		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (sb-thread:abort-thread))))", `\[ERROR\] JOIN-THREAD-ERROR`, 30},
 		{"(sb-ext:exit :abort t)", `\[ERROR\] EXIT-REFUSED`, 30},
 		{"(sb-thread:terminate-thread sb-thread:*current-thread*)", ``, 30},

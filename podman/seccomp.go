@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/wisbox/wisbox/agent/native"
 	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/sandbox"
@@ -37,11 +39,11 @@ type hostFiles struct {
 	group   string // likewise
 }
 
-// defaultName is the host name of a sandbox without files of its own.
+// defaultName is the host name of a sandbox to which nobody gave a name, or that has no files of its own.
 const defaultName = "wisbox"
 
 func hostName(spec sandbox.Spec) string {
-	if spec.Own == "" {
+	if _, err := ulid.ParseStrict(strings.ToUpper(spec.ID)); err == nil || spec.Own == "" {
 		return defaultName
 	}
 	return spec.ID

@@ -165,7 +165,7 @@ func TestProgramsGetTheImagesVariablesButItsHome(t *testing.T) {
 		{[]string{"PATH="}, []string{"PATH=" + ours}},
 		{[]string{"PATH=" + ours}, []string{"PATH=" + ours}},
 	} {
-		require.Equal(t, append([]string{"HOME=/home/wisbox"}, c.want...), resident.ProgramEnv(c.image))
+		require.Equal(t, append([]string{"HOME=/var/home/wisbox"}, c.want...), resident.ProgramEnv(c.image))
 	}
 }
 

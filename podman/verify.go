@@ -95,7 +95,7 @@ func (c container) differences(data *define.InspectContainerData) []string {
 		slices.Contains(h.IDMappings.UIDMap, c.userns.sign()) && slices.Contains(h.IDMappings.GIDMap, c.userns.sign()), "user namespace")
 	tmpfs := []string{"/dev/shm", "/run", sandbox.SecretsDir, "/tmp"}
 	if !c.userHome {
-		tmpfs = slices.Insert(tmpfs, 1, sandbox.Home)
+		tmpfs = append(tmpfs, sandbox.Home)
 	}
 	expect(slices.Equal(slices.Sorted(maps.Keys(h.Tmpfs)), tmpfs), "tmpfs")
 	expect(len(h.Devices) == 0, "devices")

@@ -2,7 +2,7 @@ package sandbox
 
 // Home is the HOME of programs without [Spec.UserHome]: a tmpfs of [Limits.Home] bytes. It is not below /tmp, where
 // some programs refuse to install anything.
-const Home = "/home/wisbox"
+const Home = "/var/home/wisbox"
 
 // UserHome is a second path of the workspace for programs, with [Spec.UserHome].
 const UserHome = "/home/user"

@@ -174,7 +174,7 @@ func (s *Server) inspect(w http.ResponseWriter, _ *http.Request, c *Container) {
 		"HostConfig": map[string]any{
 			"NetworkMode": "none", "ReadonlyRootfs": true, "SecurityOpt": []string{"no-new-privileges"},
 			"PidMode": "private", "IpcMode": "private", "UTSMode": "private", "UsernsMode": "private",
-			"IDMappings": map[string]any{"UidMap": idMap, "GidMap": idMap}, "Tmpfs": map[string]string{"/tmp": "", "/run": "", "/dev/shm": "", "/run/secrets": "", "/home/wisbox": ""},
+			"IDMappings": map[string]any{"UidMap": idMap, "GidMap": idMap}, "Tmpfs": map[string]string{"/tmp": "", "/run": "", "/dev/shm": "", "/run/secrets": "", "/var/home/wisbox": ""},
 		},
 	})
 }

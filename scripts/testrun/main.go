@@ -27,6 +27,8 @@ import (
 	"time"
 )
 
+const module = "github.com/wisbox/wisbox"
+
 const (
 	lastLines   = 40 // of a run that failed: they name the failures
 	inFull      = 200
@@ -196,7 +198,7 @@ func (r *run) add(f failure) {
 func (r *run) event(label string, e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pkg := strings.TrimPrefix(e.Package, "github.com/wisbox/wisbox/")
+	pkg := strings.TrimPrefix(strings.TrimPrefix(e.Package, module), "/")
 	key := label + "\x00" + e.Package + "\x00" + e.Test
 	switch e.Action {
 	case "output":
