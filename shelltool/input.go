@@ -15,10 +15,21 @@ type input struct {
 	ready   sync.Cond
 	pending []byte
 	closed  bool
+
+	terminal bool // the program reads it line by line
+	line     int  // bytes after the last line end, on a terminal
+	long     bool // a line exceeded maxLine
 }
 
-func newInput(first string) *input {
-	in := &input{pending: []byte(first)}
+// maxLine is the longest line that a terminal keeps while a program reads whole lines from it.
+const maxLine = 4095
+
+// endOfFile is what ends a terminal's input: typed after a part of a line, it only ends that.
+const endOfFile = '\x04'
+
+func newInput(first string, terminal bool) *input {
+	in := &input{terminal: terminal}
+	in.append([]byte(first))
 	in.ready.L = &in.mu
 	return in
 }
@@ -50,10 +61,35 @@ func (in *input) add(data string, eof bool) (open, room bool) {
 	if len(in.pending)+len(data) > maxUnread {
 		return true, false
 	}
-	in.pending = append(in.pending, data...)
+	in.append([]byte(data))
+	if eof && in.line > 0 { // the sandbox types one more
+		in.append([]byte{endOfFile})
+	}
 	in.closed = eof
 	in.ready.Broadcast()
 	return true, true
+}
+
+func (in *input) append(data []byte) {
+	in.pending = append(in.pending, data...)
+	if !in.terminal {
+		return
+	}
+	for _, b := range data {
+		if in.line++; b == '\n' || b == '\r' || b == endOfFile {
+			in.line = 0
+		}
+		in.long = in.long || in.line > maxLine
+	}
+}
+
+// tooLong reports, once, whether a line was longer than a terminal keeps.
+func (in *input) tooLong() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	long := in.long
+	in.long = false
+	return long
 }
 
 // put waits for room and appends data. It returns false after the end of the input or of ctx.
@@ -72,7 +108,7 @@ func (in *input) put(ctx context.Context, data []byte) bool {
 	if in.closed || ctx.Err() != nil {
 		return false
 	}
-	in.pending = append(in.pending, data...)
+	in.append(data)
 	in.ready.Broadcast()
 	return true
 }

@@ -1,6 +1,7 @@
 package shelltool
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -68,5 +69,38 @@ func TestTheOrderOfTheStreamsIsBounded(t *testing.T) {
 		_, _, s, err := l.next(at, 1)
 		require.NoError(t, err)
 		require.Equal(t, stream(at%2 == 1), s)
+	}
+}
+
+func TestTheEndOfATerminalsInputEndsAnUnfinishedLineFirst(t *testing.T) {
+	for _, c := range []struct {
+		text     string
+		terminal bool
+		want     string
+	}{
+		{"text", true, "text\x04"}, {"text\n", true, "text\n"}, {"text\r", true, "text\r"}, {"text\x04", true, "text\x04"}, {"", true, ""},
+		{"a\nb", true, "a\nb\x04"}, {"text", false, "text"},
+	} {
+		for _, first := range []string{"", c.text} {
+			in := newInput(first, c.terminal)
+			_, _ = in.add(c.text[len(first):], true)
+			got, err := io.ReadAll(in)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, string(got), "%q after %q", c.text, first)
+		}
+	}
+}
+
+func TestALineThatATerminalCutsIsTold(t *testing.T) {
+	for text, long := range map[string]bool{
+		strings.Repeat("x", maxLine): false, strings.Repeat("x", maxLine+1): true, strings.Repeat(strings.Repeat("x", maxLine-1)+"\n", 3): false,
+		strings.Repeat("x", maxLine+1) + "\n": true,
+	} {
+		in := newInput("", true)
+		half := len(text) / 2
+		_, _ = in.add(text[:half], false)
+		_, _ = in.add(text[half:], false)
+		assert.Equal(t, long, in.tooLong(), len(text))
+		assert.False(t, in.tooLong(), "once")
 	}
 }

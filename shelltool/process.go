@@ -50,7 +50,7 @@ type process struct {
 func newProcess(shown []string, cmd sandbox.Cmd, stdin string) *process {
 	return &process{
 		id: newID(), command: shown, cwd: workspacePath(cmd.Dir), tty: cmd.TTY != nil,
-		started: time.Now(), stdin: newInput(stdin), ended: make(chan struct{}),
+		started: time.Now(), stdin: newInput(stdin, cmd.TTY != nil), ended: make(chan struct{}),
 	}
 }
 

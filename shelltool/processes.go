@@ -14,7 +14,7 @@ import (
 var startSpec = tool.Spec{
 	Name: "process_start", Title: "Start a program",
 	Description: "Start a program, or a bash script, that keeps running while you make other calls. Its input stays open for process_write; " +
-		"process_read returns its output, both streams in order of arrival. With wait_port it returns once the program " +
+		"process_read returns its output, both streams in the order in which they were read; a script that begins with exec 2>&1 keeps the order of writing. With wait_port it returns once the program " +
 		"listens on that TCP port, as a server does when it is ready: listens says so.",
 	Destructive: true, Effect: tool.LastingEffect,
 }

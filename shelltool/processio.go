@@ -2,6 +2,7 @@ package shelltool
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/wisbox/wisbox/internal/capture"
@@ -116,6 +117,8 @@ type WriteResult struct {
 	ProcessID    string `json:"process_id"`
 	WrittenBytes int    `json:"written_bytes"`
 	State        string `json:"state"`
+
+	Notices []string `json:"notices,omitempty"`
 }
 
 // Input passes bytes to a process's input and, if end is set, closes it afterwards. It waits for
@@ -169,5 +172,10 @@ func (s *Shell) WriteProcess(_ context.Context, p WriteParams) (*WriteResult, er
 	case !room:
 		return nil, tool.Errorf(tool.Limit, "the program has not read its last %d bytes of input; write again later", maxUnread).In("data")
 	}
-	return &WriteResult{ProcessID: p.ProcessID, WrittenBytes: len(p.Data), State: proc.info().State}, nil
+	r := &WriteResult{ProcessID: p.ProcessID, WrittenBytes: len(p.Data), State: proc.info().State}
+	if proc.stdin.tooLong() {
+		r.Notices = []string{fmt.Sprintf("a line has more than %d bytes: if the program reads whole lines, its terminal drops the rest of that line; "+
+			"write shorter lines, or start the program without tty", maxLine)}
+	}
+	return r, nil
 }

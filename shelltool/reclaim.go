@@ -135,7 +135,7 @@ func (s *Shell) takeOver(ctx context.Context, from sandbox.Detacher, found sandb
 		return false, nil
 	}
 	l := labelOf(found)
-	p := &process{id: l.ID, command: l.Command, cwd: l.Cwd, tty: l.TTY != nil, tag: l.Tag, started: l.Started, stdin: newInput(""), ended: make(chan struct{})}
+	p := &process{id: l.ID, command: l.Command, cwd: l.Cwd, tty: l.TTY != nil, tag: l.Tag, started: l.Started, stdin: newInput("", l.TTY != nil), ended: make(chan struct{})}
 	if !found.Input {
 		p.stdin.add("", true)
 	}

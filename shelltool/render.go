@@ -85,7 +85,10 @@ func (r ListResult) Text() string {
 
 // Text returns one line about the write.
 func (r WriteResult) Text() string {
-	return fmt.Sprintf("%d bytes written to process %s (%s)", r.WrittenBytes, r.ProcessID, r.State)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d bytes written to process %s (%s)", r.WrittenBytes, r.ProcessID, r.State)
+	notices(&b, r.Notices)
+	return b.String()
 }
 
 func (p ProcessInfo) summary() string {

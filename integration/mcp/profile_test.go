@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,22 @@ func TestTheAnthropicShellAnswersWithAllOutputInItsOrder(t *testing.T) {
 	}
 	bash("exec >file; echo kept")
 	assert.Equal(t, "kept\n", bash("cat file")["output"])
+}
+
+func TestTheEndOfATerminalsInputEndsTheProgram(t *testing.T) {
+	c := newWorld(t).needsPodman().stdio()
+	for _, text := range []string{"no line end", "a line\n", "a line\nand more", ""} {
+		id := c.call("process_start", args{"commands": []string{"cat"}, "tty": true})["process_id"]
+		c.call("process_write", args{"process_id": id, "data": text, "eof": true})
+		var seen args
+		require.Eventually(t, func() bool {
+			seen = c.call("process_read", args{"process_id": id, "wait_seconds": 1})
+			return seen["state"] == "exited"
+		}, time.Minute, 10*time.Millisecond, text)
+		if typed := strings.ReplaceAll(text, "\n", "\r\n"); typed != "" {
+			assert.GreaterOrEqual(t, strings.Count(seen["output"].(string), typed), 2, "typed, and written by cat: %q", seen["output"])
+		}
+	}
 }
 
 func TestTheOpenAIProfileHasShellAndPatch(t *testing.T) {
