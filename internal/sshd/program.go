@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"regexp"
 	"strings"
 	"sync"
@@ -191,9 +192,19 @@ func (p *program) signal(payload []byte) bool {
 	return true
 }
 
+// account returns the variables that every SSH server sets. The client's own replace them.
+func account(shell string) []string {
+	user := nameOf(fmt.Sprint(sandbox.UserID))
+	if !path.IsAbs(shell) {
+		shell = path.Join("/bin", shell)
+	}
+	return []string{"USER=" + user, "LOGNAME=" + user, "SHELL=" + shell}
+}
+
 // run runs the shell until it ends and reports the result to the client.
 func (p *program) run(ctx context.Context, args ...string) {
-	cmd := sandbox.Cmd{Argv: append([]string{p.s.opts.Shell(ctx)}, args...), Env: p.env, Stdin: p.ch, Stdout: p.ch, Stderr: p.ch.Stderr()}
+	shell := p.s.opts.Shell(ctx)
+	cmd := sandbox.Cmd{Argv: append([]string{shell}, args...), Env: append(account(shell), p.env...), Stdin: p.ch, Stdout: p.ch, Stderr: p.ch.Stderr()}
 	p.mu.Lock()
 	if p.tty {
 		size := p.size

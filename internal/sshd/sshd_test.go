@@ -156,6 +156,21 @@ func TestACommandHasItsStreamsItsVariablesAndItsExitCode(t *testing.T) {
 	assert.Contains(t, errs.String(), "wisbox: invalid: the command is not UTF-8")
 }
 
+func TestProgramsHaveTheVariablesOfAnAccount(t *testing.T) {
+	const show = `printf '%s %s %s' "$USER" "$LOGNAME" "$SHELL"`
+	for shell, want := range map[string]string{"bash": "user user /bin/bash", "/bin/sh": "user user /bin/sh"} {
+		c := connectWith(t, newSession(t), sshd.Options{Shell: func(context.Context) string { return shell }})
+		out, err := newChannel(t, c).Output(show)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(out))
+	}
+	s := newChannel(t, connect(t, newSession(t)))
+	require.NoError(t, s.Setenv("USER", "me"))
+	out, err := s.Output(show)
+	require.NoError(t, err)
+	assert.Equal(t, "me user /bin/bash", string(out), "the client's own")
+}
+
 func TestASignalThatEndsTheProgramIsSaid(t *testing.T) {
 	s := newChannel(t, connect(t, newSession(t)))
 	out, err := s.StdoutPipe()
