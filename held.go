@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -165,6 +166,17 @@ const HoldIdle = hold.DefaultIdle
 // HoldReady returns the ready function of [Manager.Hold] for the holder's process: it prints the
 // line that [Options.Holder] expects on stdout.
 func HoldReady(stdout *os.File) func() { return hold.Ready(stdout) }
+
+// HoldLog returns a writer for the log of a holder's process: the file holder.log of the session, in
+// the state root at cacheDir (as [Options.CacheDir]). The file has at most 1 MiB; then it becomes
+// holder.log.old, and a new one begins.
+func HoldLog(cacheDir, session string) (io.Writer, error) {
+	path, err := overlay.SessionFile(cacheDir, session, "holder.log")
+	if err != nil {
+		return nil, err
+	}
+	return hold.NewLog(path), nil
+}
 
 var errExpired = errors.New("the session's time to live is over")
 

@@ -451,8 +451,10 @@ func heldWith(t *testing.T, idle time.Duration, so wisbox.SessionOptions) (clien
 
 func heldBy(t *testing.T, idle time.Duration, so wisbox.SessionOptions, holding wisbox.Options) (client *wisbox.Session, m *wisbox.Manager, ended <-chan error) {
 	t.Helper()
-	cache := filepath.Join(t.TempDir(), "state")
-	holding.CacheDir = cache
+	if holding.CacheDir == "" {
+		holding.CacheDir = filepath.Join(t.TempDir(), "state")
+	}
+	cache := holding.CacheDir
 	holder, host := manager(t, holding)
 	so.Name, so.Kept = "box", true
 	s, err := holder.Open(t.Context(), &so)

@@ -97,7 +97,8 @@ func (l *local) newServices(files *vfs.FS) (*services, error) {
 	s.eval, err = evaltool.New(&evaltool.Options{
 		Files: files, Paths: l.opts.Paths, Container: python.New(&python.Options{Runner: runner}), Wasm: engine.Session(files),
 		Bash: bash.New(&bash.Options{Runner: runner}), JavaScript: javascript.New(&javascript.Options{Runner: runner}), Logger: log,
-		MaxCode: l.opts.MaxCode, MaxTimeout: l.opts.MaxEvalTimeout, MaxOutput: l.opts.MaxOutput, Clean: l.cleanPart,
+		LoggedCode: func(code string) string { return l.secrets.Redactor().Head(code) },
+		MaxCode:    l.opts.MaxCode, MaxTimeout: l.opts.MaxEvalTimeout, MaxOutput: l.opts.MaxOutput, Clean: l.cleanPart,
 	})
 	if err != nil {
 		return nil, err

@@ -55,6 +55,9 @@ type Options struct {
 	JavaScript Engine
 	// Logger gets a line for each run, at level debug; nil logs nothing.
 	Logger *slog.Logger
+	// LoggedCode returns the beginning of the code as the line has it, without secrets for instance.
+	// Default: unchanged.
+	LoggedCode func(string) string
 	// MaxCode is the length of code in characters, default 2,000.
 	MaxCode int
 	// MaxTimeout is the maximum timeout, default 5 s. The default timeout of a call is 5 s, or
@@ -80,6 +83,9 @@ func New(opts *Options) (*Evaluator, error) {
 	e := &Evaluator{opts: *opts}
 	if e.opts.Logger == nil {
 		e.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if e.opts.LoggedCode == nil {
+		e.opts.LoggedCode = func(code string) string { return code }
 	}
 	if e.opts.MaxCode <= 0 {
 		e.opts.MaxCode = DefaultMaxCode
@@ -201,16 +207,15 @@ func (e *Evaluator) Close() error {
 }
 
 func (e *Evaluator) log(ctx context.Context, c *call, r Result, began time.Time) {
-	e.opts.Logger.LogAttrs(ctx, slog.LevelDebug, "python.run",
-		slog.String("event", "python.run"),
-		slog.String("source_event", "asteval.run"), // what the tool that this one succeeds calls it
+	e.opts.Logger.LogAttrs(ctx, slog.LevelDebug, "asteval.run",
+		slog.String("event", "asteval.run"), // of every language and sandbox
 		slog.String("engine", c.request.Sandbox),
 		slog.Int("stdout_len", len(r.Stdout)),
 		slog.Int("stderr_len", len(r.Stderr)),
 		slog.Int("write_count", len(r.Writes)),
 		slog.Int64("duration_ms", time.Since(began).Milliseconds()),
 		slog.String("status", r.Status),
-		slog.String("code", firstChars(c.request.Code, 200)),
+		slog.String("code", e.opts.LoggedCode(firstChars(c.request.Code, 200))),
 	)
 }
 

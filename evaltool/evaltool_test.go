@@ -429,7 +429,7 @@ func TestEveryRunIsOneLineInTheLog(t *testing.T) {
 	require.NoError(t, json.Unmarshal(s.log.Bytes(), &line))
 	assert.Equal(t, "DEBUG", line["level"])
 	for field, want := range map[string]any{
-		"event": "python.run", "source_event": "asteval.run", "engine": "container", "stdout_len": 3.0, "stderr_len": 0.0, "write_count": 0.0, "status": "exited",
+		"msg": "asteval.run", "event": "asteval.run", "engine": "container", "stdout_len": 3.0, "stderr_len": 0.0, "write_count": 0.0, "status": "exited",
 		"code": strings.Repeat("é", 200),
 	} {
 		assert.Equal(t, want, line[field], field)

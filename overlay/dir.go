@@ -79,6 +79,21 @@ func (s *Store) attach(ctx context.Context, id string) (*Dir, error) {
 	return d, nil
 }
 
+// SessionFile returns the path of a file in a session's directory, in the state root at a path; "" means [DefaultRoot].
+func SessionFile(root, id, name string) (string, error) {
+	if err := CheckID(id); err != nil {
+		return "", err
+	}
+	if root == "" {
+		def, err := DefaultRoot()
+		if err != nil {
+			return "", err
+		}
+		root = def
+	}
+	return filepath.Join(root, sessionsDir, id, name), nil
+}
+
 // openSession opens sessions/ID, which must be a directory and not a link.
 func (s *Store) openSession(id string) (*os.Root, error) {
 	info, err := s.sessions.Lstat(id)

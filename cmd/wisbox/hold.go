@@ -30,11 +30,20 @@ func (a *app) newHoldCmd() *cobra.Command {
 }
 
 // runHold prints one line on stdout for the client that started it: that it is ready, or the error
-// as JSON. `wisbox lab metrics` asks it for its counters.
+// as JSON. `wisbox lab metrics` asks it for its counters. It logs warnings to a file of the session,
+// and everything if the command that started it had --debug.
 func (a *app) runHold(ctx context.Context, name string, idle time.Duration) error {
 	boundMemory()
 	a.json, a.err = true, a.out
-	opts := a.options(slog.New(slog.DiscardHandler))
+	level := slog.LevelWarn
+	if a.debug {
+		level = slog.LevelDebug
+	}
+	log, err := wisbox.HoldLog(a.cache, name)
+	if err != nil {
+		return err
+	}
+	opts := a.options(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level})))
 	opts.Meter = metrics.New()
 	m, err := wisbox.NewManager(ctx, opts)
 	if err != nil {
@@ -58,6 +67,9 @@ func (a *app) holdCommand() []string {
 	argv := []string{self, "__hold"}
 	if a.cache != "" {
 		argv = append(argv, "--cache", absolute(a.cache))
+	}
+	if a.debug {
+		argv = append(argv, "--debug")
 	}
 	if a.pod {
 		argv = append(argv, "--pod")
