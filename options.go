@@ -337,6 +337,11 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	default:
 		return opts, tool.Errorf(tool.Invalid, "paths is %q; it must be %s or %s", opts.Paths, vfs.ASCII, vfs.Any).In("paths")
 	}
+	if opts.DigestTag != "" {
+		if err := digest.CheckTag(opts.DigestTag); err != nil {
+			return opts, err
+		}
+	}
 	if opts.Profile != "" && !slices.Contains(profiles.Names(), opts.Profile) {
 		return opts, tool.Errorf(tool.Invalid, "unknown profile %q; the profiles are %s", opts.Profile, strings.Join(profiles.Names(), ", ")).In("profile")
 	}

@@ -222,7 +222,10 @@ func (h *here) newDigest(dir *overlay.Dir, opts SessionOptions, files *vfs.FS) *
 
 // Digest returns the digest of all sessions without their own, under the tag [digest.DefaultTag]:
 // it has no files, and nothing can be set at the scope of a session.
-func (m *Manager) Digest() *digest.Digester {
+func (m *Manager) Digest() *digest.Digester { return m.DigestTagged(digest.DefaultTag) }
+
+// DigestTagged is like Digest for the sessions with a [SessionOptions.DigestTag].
+func (m *Manager) DigestTagged(tag string) *digest.Digester {
 	if m.here == nil {
 		return m.there.noDigest()
 	}
@@ -230,7 +233,7 @@ func (m *Manager) Digest() *digest.Digester {
 		return tool.Errorf(tool.Unsupported, "this is the digest of all sessions; take one to set its own").In("scope")
 	}
 	return digest.New(&digest.Options{
-		Log: m.here.log, Overrides: m.here.digests(), Keep: refuse,
+		Log: m.here.log, Overrides: m.here.digests(), Keep: refuse, Tag: tag,
 		Kept: func(context.Context) (*digest.Text, error) { return nil, nil },
 	})
 }

@@ -21,9 +21,20 @@ type Dir struct{ Root *os.Root }
 
 var nameRule = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`) })
 
+// CheckTag reports whether a text can be a tag of [Dir]. The error is invalid.
+func CheckTag(tag string) error {
+	if nameRule().MatchString(tag) {
+		return nil
+	}
+	return tool.Errorf(tool.Invalid, "tag %q must be 1 to 64 lower-case letters, digits, dots, dashes and underscores, and begin with a letter or digit", tag).In("tag")
+}
+
 func fileOf(key, tag string) (string, error) {
-	if !nameRule().MatchString(key) || !nameRule().MatchString(tag) {
-		return "", tool.Errorf(tool.Invalid, "a key or tag of a digest has up to 64 lower-case letters, digits, dots and dashes").In("tag")
+	if err := CheckTag(tag); err != nil {
+		return "", err
+	}
+	if !nameRule().MatchString(key) {
+		return "", tool.Errorf(tool.Invalid, "a key of a digest has up to 64 lower-case letters, digits, dots and dashes").In("key")
 	}
 	return key + "@" + tag + ".json", nil
 }

@@ -18,6 +18,7 @@ import (
 type digestOptions struct {
 	session string
 	global  bool
+	tag     string
 	level   string
 	file    string
 	model   modelFlags
@@ -34,7 +35,8 @@ func (a *app) newDigestShowCmd() *cobra.Command {
 		Use:   "show --session NAME|--global",
 		Short: "Show the digest that a model gets",
 		Long: `Shows a session's digest: its own if one was set, else that of all sessions, else one
-made from its files. --global shows that of all sessions.`,
+made from its files. --global shows that of all sessions; with --tag TAG, that of the
+sessions created with this tag.`,
 		Example: `  wisbox lab digest show --session box
   wisbox lab digest show --session box --level summary
   wisbox lab digest show --global`,
@@ -54,7 +56,9 @@ func (a *app) newDigestSetCmd() *cobra.Command {
 		Long: `Replaces a session's digest with your own Markdown, or with --global that of all
 sessions that have none of their own, and prints it.`,
 		Example: `  wisbox lab digest set --session box -f digest.md
-  wisbox lab digest set --global 'Run the tests with: make check'`,
+  wisbox lab digest set --global 'Run the tests with: make check'
+  wisbox lab digest set --global --tag review -f review.md
+  wisbox create box --tag review --mount .`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if opts.file != "" {
 				return noArgs(cmd, args)
@@ -107,6 +111,7 @@ response too. The key is read from the environment.`,
 func (o *digestOptions) registerPlace(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.session, "session", "", "`NAME` of a kept session")
 	cmd.Flags().BoolVar(&o.global, "global", false, "use the digest of all sessions that have none of their own")
+	cmd.Flags().StringVar(&o.tag, "tag", digest.DefaultTag, "with --global: of the sessions that were created with this `TAG`")
 }
 
 // check requires flags that choose exactly one digest.
@@ -114,7 +119,10 @@ func (o *digestOptions) check() error {
 	if (o.session == "") == !o.global {
 		return usageError{errors.New("give --session NAME or --global; see: wisbox lab digest --help")}
 	}
-	return nil
+	if o.session != "" && o.tag != digest.DefaultTag {
+		return usageError{errors.New("--tag is for --global; a session has the tag that it was created with")}
+	}
+	return asUsage(digest.CheckTag(o.tag))
 }
 
 func (a *app) runDigestShow(ctx context.Context, opts *digestOptions) error {
@@ -124,10 +132,10 @@ func (a *app) runDigestShow(ctx context.Context, opts *digestOptions) error {
 	if opts.session != "" {
 		return a.runTool(ctx, opts.session, "workspace_digest", map[string]any{"level": opts.level})
 	}
-	return a.withAllDigest(ctx, func(d *digest.Digester) error {
+	return a.withAllDigest(ctx, opts.tag, func(d *digest.Digester) error {
 		answer, err := d.Answer(ctx, digest.Level(opts.level))
 		if err == nil && answer.Source == digest.FromPlaceholder {
-			err = tool.Errorf(tool.NotFound, "no digest is set for all sessions; set one with: wisbox lab digest set --global TEXT")
+			err = tool.Errorf(tool.NotFound, "no digest is set for all sessions with the tag %s; set one with: wisbox lab digest set --global --tag %[1]s TEXT", opts.tag)
 		}
 		if err != nil {
 			return err
@@ -136,14 +144,14 @@ func (a *app) runDigestShow(ctx context.Context, opts *digestOptions) error {
 	})
 }
 
-// withAllDigest calls do with the digest of all sessions.
-func (a *app) withAllDigest(ctx context.Context, do func(*digest.Digester) error) error {
+// withAllDigest calls do with the digest of all sessions with a tag.
+func (a *app) withAllDigest(ctx context.Context, tag string, do func(*digest.Digester) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	return asUsage(do(m.Digest()))
+	return asUsage(do(m.DigestTagged(tag)))
 }
 
 func (a *app) runDigestSet(ctx context.Context, opts *digestOptions, args []string) error {
@@ -165,11 +173,11 @@ func (a *app) runDigestSet(ctx context.Context, opts *digestOptions, args []stri
 	if opts.session != "" {
 		return a.runTool(ctx, opts.session, "workspace_digest", map[string]any{"set": text})
 	}
-	return a.withAllDigest(ctx, func(d *digest.Digester) error {
+	return a.withAllDigest(ctx, opts.tag, func(d *digest.Digester) error {
 		if err := d.Set(ctx, digest.Text{Full: text}, digest.Global); err != nil {
 			return err
 		}
-		return a.runDigestShow(ctx, &digestOptions{global: true, level: string(digest.Full)})
+		return a.runDigestShow(ctx, &digestOptions{global: true, tag: opts.tag, level: string(digest.Full)})
 	})
 }
 
@@ -180,7 +188,7 @@ func (a *app) runDigestClear(ctx context.Context, opts *digestOptions) error {
 	if opts.session != "" {
 		return a.runTool(ctx, opts.session, "workspace_digest", map[string]any{"set": ""})
 	}
-	return a.withAllDigest(ctx, func(d *digest.Digester) error {
+	return a.withAllDigest(ctx, opts.tag, func(d *digest.Digester) error {
 		if err := d.Clear(ctx, digest.Global); err != nil {
 			return err
 		}

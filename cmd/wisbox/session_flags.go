@@ -38,6 +38,7 @@ type sessionFlags struct {
 	rbw        bool
 	fsync      bool
 	paths      string
+	tag        string
 	strict     bool
 	isolation  string
 	seccomp    string
@@ -75,6 +76,7 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	f.registerNetwork(flags)
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session hasn't read")
 	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND` ascii, or any for Unicode and names of up to 255 bytes (default ascii)")
+	flags.StringVar(&f.tag, "tag", "", "use the digest that wisbox lab digest set --global --tag `TAG` has set (default latest)")
 	flags.BoolVar(&f.fsync, "fsync", false, "answer file tools, snapshots and restores only after their changes are on disk")
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "record each call's changes as a step for wisbox undo")
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "undo the changes of a failed call; implies --auto-snapshot")
@@ -155,7 +157,7 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 		return nil, usageError{fmt.Errorf("--egress is %q; the one kind is %s", f.egress, egressRecord)}
 	}
 	opts := &wisbox.SessionOptions{
-		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, Paths: vfs.Grammar(f.paths), AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
+		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, Paths: vfs.Grammar(f.paths), DigestTag: f.tag, AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
 		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), UserNS: f.userns, TTL: f.ttl, Idle: f.idle,
 		Allow: f.allow, Deny: f.deny, Inject: f.inject, EgressVia: f.via, EgressRecord: f.egress == egressRecord,
 		MaxTimeout: f.maxTimeout, MaxEvalTimeout: f.evalTimeout, MaxCode: f.maxCode, MaxOutput: f.maxOutput,

@@ -48,6 +48,7 @@ type keys struct {
 	AutoSnapshot    *bool   `toml:"auto-snapshot" flag:"auto-snapshot"`
 	ReadBeforeWrite *bool   `toml:"read-before-write" flag:"read-before-write"`
 	Paths           *string `toml:"paths" flag:"paths"`
+	DigestTag       *string `toml:"digest-tag" flag:"tag"`
 	TTL             *string `toml:"ttl" flag:"ttl"`
 	Idle            *string `toml:"idle" flag:"idle"`
 
