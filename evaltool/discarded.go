@@ -14,7 +14,7 @@ func (c *call) discarded(resp Response) []Discarded {
 	var out []Discarded
 	for _, w := range c.writes {
 		d := Discarded{Path: w.path, Mode: w.mode}
-		if text, err := w.content.render(resp.Names, MaxWriteChars); err == nil {
+		if text, err := w.content.render(resp.Fields, MaxWriteChars); err == nil {
 			d.SizeBytes = sizeOf(text)
 		}
 		out = append(out, d)

@@ -63,7 +63,7 @@ type Request struct {
 	Code    string
 	Globals map[string]string // name to JSON text
 	Reads   []File            // files that the code finds in its globals
-	Names   []string          // final globals whose text the caller needs
+	Fields  []string          // of format strings, without their braces, whose text the caller needs
 	Timeout time.Duration     // more than 0
 	Sandbox string            // one of the Sandbox constants
 
@@ -92,7 +92,7 @@ type File struct {
 	Text string
 }
 
-// Response is the result of an evaluation. After an exception, Globals, Names and Writes have the
+// Response is the result of an evaluation. After an exception, Globals, Fields and Writes have the
 // code's values and requests up to then, if known; these writes are not made.
 type Response struct {
 	Status  string  // one of the Status constants, or how the program ended
@@ -104,7 +104,8 @@ type Response struct {
 	Dropped int // globals without room
 	// DroppedNames has the first of their names.
 	DroppedNames []string
-	Names        map[string]string // texts of Request.Names; what is missing does not exist
+	Fields       map[string]string // texts of Request.Fields
+	Faults       map[string]string // why other ones have no text, if it is not a missing global
 	Writes       []Queued          // in the order of the code
 	Display      []Display
 	Results      []Shown  // what was shown, in the order of the code; empty where only the text of Value is

@@ -2,9 +2,8 @@
 // validation before anything runs, the files that it reads and writes, and the limits of
 // results. An [Engine] evaluates the code: package python has the one for containers.
 //
-// This process never interprets a caller's code, template or format string: templates only
-// have plain names, whose values come from the engine as text. An engine's answers are treated
-// as hostile.
+// This process never interprets a caller's code or format string: it checks the syntax of the
+// fields in templates, and the engine returns their texts. An engine's answers are treated as hostile.
 package evaltool
 
 import (

@@ -163,9 +163,10 @@ func TestBadArgumentsAreRefusedByNameBeforeAnythingRuns(t *testing.T) {
 		{"write too long", `{"code":"1","writes":[{"path":"o","content":"` + long("x", 48_001) + `"}]}`, tool.TooLarge, "writes[0].content", "o has 48001"},
 		{"create of an existing file", `{"code":"1","writes":[{"path":"a","content":"x"}]}`, tool.Exists, "writes[0].path", "a exists"},
 		{"template attribute", `{"code":"x=1","writes":[{"path":"o","content":"{x.__class__}"}]}`, tool.Invalid, "writes[0].content", "{x.__class__}"},
-		{"template index", `{"code":"x=1","writes":[{"path":"o","content":"{x[0]}"}]}`, tool.Invalid, "writes[0].content", "{x[0]}"},
-		{"template conversion", `{"code":"x=1","writes":[{"path":"o","content":"{x!r}"}]}`, tool.Invalid, "writes[0].content", "{x!r}"},
-		{"template format", `{"code":"x=1","writes":[{"path":"o","content":"{x:>3}"}]}`, tool.Invalid, "writes[0].content", "{x:>3}"},
+		{"template attribute of an item", `{"code":"x=1","writes":[{"path":"o","content":"{x[0].real}"}]}`, tool.Invalid, "writes[0].content", "attribute"},
+		{"template attribute in a format", `{"code":"x=1","writes":[{"path":"o","content":"{x:{x.real}}"}]}`, tool.Invalid, "writes[0].content", "attribute"},
+		{"template conversion", `{"code":"x=1","writes":[{"path":"o","content":"{x!z}"}]}`, tool.Invalid, "writes[0].content", "!r, !s and !a"},
+		{"template index", `{"code":"x=1","writes":[{"path":"o","content":"{x[]}"}]}`, tool.Invalid, "writes[0].content", "{x[]}"},
 		{"template open", `{"code":"x=1","writes":[{"path":"o","content":"a {x"}]}`, tool.Invalid, "writes[0].content", "not closed"},
 		{"template close", `{"code":"x=1","writes":[{"path":"o","content":"a } x"}]}`, tool.Invalid, "writes[0].content", "single }"},
 		{"template empty", `{"code":"x=1","writes":[{"path":"o","content":"{}"}]}`, tool.Invalid, "writes[0].content", "plain name"},
@@ -197,7 +198,7 @@ func TestTheRequestHoldsWhatTheCallSays(t *testing.T) {
 	_, err := s.call(t, `{"code":"1","globals":{"x":"[1]"},"reads":[{"path":"/d//in"}],"writes":[{"path":"o","content":"{x} {{{y}}} {x}"}],"state":"kept","sandbox":"restricted"}`)
 	require.Equal(t, tool.Invalid, tool.KindOf(err), "the puppet leaves no global y")
 	assert.Equal(t, &evaltool.Request{MaxOutput: evaltool.StreamChars,
-		Code: "1", Globals: map[string]string{"x": "[1]"}, Reads: []evaltool.File{{Path: "d/in", Text: "text"}}, Names: []string{"x", "y"},
+		Code: "1", Globals: map[string]string{"x": "[1]"}, Reads: []evaltool.File{{Path: "d/in", Text: "text"}}, Fields: []string{"x", "y"},
 		Timeout: 5 * time.Second, Sandbox: "restricted", Kept: true,
 	}, s.engine.got)
 }
@@ -227,7 +228,7 @@ func TestTimeoutsAreClampedAndItIsSaid(t *testing.T) {
 
 func TestAllWritesHappenTogetherAfterSuccess(t *testing.T) {
 	s := newStage(t, memory{"log": "old\n"})
-	s.engine.resp.Names = map[string]string{"n": "42"}
+	s.engine.resp.Fields = map[string]string{"n": "42"}
 	s.engine.resp.Writes = []evaltool.Queued{{Path: "q", Mode: "overwrite", Content: "{n}"}, {Path: "log", Mode: "append", Content: "new\n"}}
 	res, err := s.call(t, `{"code":"n = 6 * 7","writes":[{"path":"o.txt","content":"answer {n} {{n}}\n"}]}`)
 	require.NoError(t, err)
@@ -291,7 +292,7 @@ func TestWhatIsDiscardedIsToldWithItsPathAndSize(t *testing.T) {
 	size := func(n int64) *int64 { return &n }
 	s := newStage(t, memory{"taken": ""})
 	s.engine.resp = evaltool.Response{
-		Status: evaltool.StatusException, Names: map[string]string{"n": "é"}, Globals: map[string]string{"n": `"é"`},
+		Status: evaltool.StatusException, Fields: map[string]string{"n": "é"}, Globals: map[string]string{"n": `"é"`},
 		Writes: []evaltool.Queued{{Path: "/workspace/q", Mode: "append", Content: "abc"}, {Path: "../x", Mode: "create"}, {Path: "o", Mode: "create"}},
 	}
 	const args = `{"code":"1","writes":[{"path":"o","content":"{n}!"},{"path":"later","content":"{m}","mode":"overwrite"}]}`
@@ -303,9 +304,16 @@ func TestWhatIsDiscardedIsToldWithItsPathAndSize(t *testing.T) {
 	assert.Equal(t, map[string]string{"n": `"é"`}, r.Globals, "what was set before the exception")
 	assert.Empty(t, r.Writes)
 
-	s.engine.resp = evaltool.Response{Status: evaltool.StatusExited, Names: map[string]string{"n": "é"}, Writes: []evaltool.Queued{{Path: "taken", Mode: "create", Content: "abc"}}}
+	s.engine.resp = evaltool.Response{Status: evaltool.StatusExited, Fields: map[string]string{"n": "é"}, Writes: []evaltool.Queued{{Path: "taken", Mode: "create", Content: "abc"}}}
 	_, err = s.call(t, `{"code":"1","writes":[{"path":"o","content":"{n}!"}]}`)
 	assert.ErrorContains(t, err, "wrong mode; nothing was written; discarded: o (create, 3 bytes), taken (create, 3 bytes)")
+
+	said, before := "printed", s.engine.resp
+	s.engine.resp = evaltool.Response{Status: evaltool.StatusExited, Value: &said, Stdout: "out\n", Stderr: "err", Faults: map[string]string{"n:d": "ValueError: no"}}
+	_, err = s.call(t, `{"code":"1","writes":[{"path":"o","content":"{n:d}!"}]}`)
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	assert.ErrorContains(t, err, "the content of o has {n:d}, which fails: ValueError: no; nothing was written; discarded: o (create); the code's value: printed; the code's stdout: out; the code's stderr: err")
+	s.engine.resp = before
 
 	for i := range 40 {
 		s.engine.resp.Writes = append(s.engine.resp.Writes, evaltool.Queued{Path: fmt.Sprintf("many/%d", i), Mode: "create"})
@@ -317,7 +325,7 @@ func TestWhatIsDiscardedIsToldWithItsPathAndSize(t *testing.T) {
 func TestARefusedWriteWritesNothing(t *testing.T) {
 	const args = `{"code":"1","writes":[{"path":"o1","content":"{x}"},{"path":"o2","content":"{y}"}]}`
 	queued := func(q ...evaltool.Queued) evaltool.Response {
-		return evaltool.Response{Status: evaltool.StatusExited, Names: map[string]string{"x": "1", "y": "2"}, Writes: q}
+		return evaltool.Response{Status: evaltool.StatusExited, Fields: map[string]string{"x": "1", "y": "2"}, Writes: q}
 	}
 	for _, c := range []struct {
 		name string
@@ -325,8 +333,8 @@ func TestARefusedWriteWritesNothing(t *testing.T) {
 		kind tool.Kind
 		says string
 	}{
-		{"unknown name", evaltool.Response{Status: evaltool.StatusExited, Names: map[string]string{"x": "1"}}, tool.Invalid, "{y}"},
-		{"too long when filled", evaltool.Response{Status: evaltool.StatusExited, Names: map[string]string{"x": "1", "y": strings.Repeat("x", 48_001)}}, tool.TooLarge, "o2"},
+		{"unknown name", evaltool.Response{Status: evaltool.StatusExited, Fields: map[string]string{"x": "1"}}, tool.Invalid, "{y}"},
+		{"too long when filled", evaltool.Response{Status: evaltool.StatusExited, Fields: map[string]string{"x": "1", "y": strings.Repeat("x", 48_001)}}, tool.TooLarge, "o2"},
 		{"written by both", queued(evaltool.Queued{Path: "/o1", Mode: "overwrite"}), tool.Invalid, "o1 is written twice"},
 		{"queued outside", queued(evaltool.Queued{Path: "../x", Mode: "create"}), tool.Invalid, "../x"},
 		{"queued too long", queued(evaltool.Queued{Path: "q", Mode: "create", Content: strings.Repeat("x", 48_001)}), tool.TooLarge, "q"},
@@ -469,7 +477,7 @@ func TestRestrictedNeedsNoContainer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := memory{}
-			wasm := &puppet{resp: evaltool.Response{Status: evaltool.StatusExited, Value: &value, Names: map[string]string{"n": "5"}}, err: c.wasm}
+			wasm := &puppet{resp: evaltool.Response{Status: evaltool.StatusExited, Value: &value, Fields: map[string]string{"n": "5"}}, err: c.wasm}
 			e, err := evaltool.New(&evaltool.Options{Files: files, Container: &puppet{err: c.container}, Wasm: wasm})
 			require.NoError(t, err)
 			res, err := e.Evaluate(context.Background(), evaltool.Params{

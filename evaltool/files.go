@@ -77,7 +77,7 @@ func (e *Evaluator) checkCreates(ctx context.Context, c *call) error {
 
 // apply makes the writes that the call and its code requested, all or none.
 func (e *Evaluator) apply(ctx context.Context, c *call, resp Response) ([]WriteDone, error) {
-	writes, err := c.rendered(resp.Names)
+	writes, err := c.rendered(resp)
 	if err != nil {
 		return nil, err
 	}
@@ -118,14 +118,18 @@ func writesDone(writes []vfs.Write, done []vfs.Written) []WriteDone {
 	return out
 }
 
-// rendered fills the templates with the texts of the final globals.
-func (c *call) rendered(names map[string]string) ([]vfs.Write, error) {
+const maxFault = 300 // characters of an exception in a message
+
+// rendered fills the templates with the texts of their fields.
+func (c *call) rendered(resp Response) ([]vfs.Write, error) {
 	var writes []vfs.Write
 	for i, w := range c.writes {
 		field := indexed("writes", i) + ".content"
-		text, err := w.content.render(names, MaxWriteChars)
-		var missing missingName
+		text, err := w.content.render(resp.Fields, MaxWriteChars)
+		var missing missingField
 		switch {
+		case errors.As(err, &missing) && resp.Faults[string(missing)] != "":
+			return nil, tool.Errorf(tool.Invalid, "writes: the content of %s has {%s}, which fails: %s", w.path, string(missing), Clip(resp.Faults[string(missing)], maxFault)).In(field)
 		case errors.As(err, &missing):
 			return nil, tool.Errorf(tool.Invalid, "writes: the content of %s has {%s}, but the code did not set a global of that name", w.path, string(missing)).In(field)
 		case err != nil:

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 // finish makes the Result of a Response. If the Response is a success, it writes the files.
@@ -37,10 +39,24 @@ func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result,
 	result.Message = sentences(notes)
 	done, err := e.apply(ctx, c, resp)
 	if err != nil {
-		return result, e.changedBeside(ctx, c, nothingWritten(err, lost))
+		return result, e.changedBeside(ctx, c, withOutput(nothingWritten(err, lost), result))
 	}
 	result.Writes = done
 	return result, nil
+}
+
+const keptOutput = 1_000 // characters of the value and of each stream in an error
+
+// withOutput adds to an error what the code, which has run, said.
+func withOutput(err error, r Result) error {
+	known := tool.AsError(err)
+	message := known.Message
+	for _, said := range []struct{ what, text string }{{"value", deref(r.ValueRepr)}, {"stdout", r.Stdout}, {"stderr", r.Stderr}} {
+		if said.text != "" {
+			message += "; the code's " + said.what + ": " + Clip(strings.TrimRight(said.text, "\n"), keptOutput)
+		}
+	}
+	return tool.Errorf(known.Kind, "%s", message).In(known.Field).Because(err)
 }
 
 // asksForWrites reports whether the caller or the code may expect a write.

@@ -35,7 +35,7 @@ Limits: code %d characters, %g seconds, %s (longer ends in ...), read files %d M
 - Python's standard library is there: re, json, math, collections, itertools and the rest; a call is slower than the file tools, so use those for plain reads and edits.
 - globals gives the code names: each value is JSON text, so a string needs its quotes. The result's globals are JSON text too, or "!repr:" and a repr where JSON can't hold the value or is too long; together they have 32 KiB; functions, classes, modules and _names are left out.
 - reads gives whole text files: reads["data/in.txt"].
-- writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces, so assign what the file should contain to a global.
+- writes are made together after success, or not at all when the code raises or times out. content is a template as for str.format_map, with the final globals: {name}, {name[0]}, {name!r}, {name:03d}; {{ and }} are braces, attributes are refused.
 - In the code: read_text(path), write_text(path, content, mode="overwrite") and list_files(path="/") work on the workspace; write_text takes effect with the other writes, after success.
 - sandbox "restricted" is for code whose only effects are its writes; without a container it runs in WebAssembly.
 - state "fresh" starts from nothing; "kept" keeps names between calls, also over a timeout. Top-level await works.

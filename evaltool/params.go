@@ -42,7 +42,7 @@ type Read struct {
 // Write is a file written after success.
 type Write struct {
 	Path    string `json:"path" jsonschema:"path in the workspace"`
-	Content string `json:"content" jsonschema:"text in which {name} is the final global of that name; {{ and }} are braces"`
+	Content string `json:"content" jsonschema:"text in which {name} is the final global of that name, with an index, conversion or format as for str.format_map; {{ and }} are braces"`
 	Mode    string `json:"mode,omitempty" default:"create" enum:"create|overwrite|append" jsonschema:"create makes a new file, overwrite and append change one that is there"`
 }
 

@@ -99,11 +99,11 @@ func (c *call) takeWasm(p Params) error {
 	return nil
 }
 
-func deref(v *int64) int64 {
-	if v == nil {
-		return 0
+func deref[T any](v *T) (value T) {
+	if v != nil {
+		value = *v
 	}
-	return *v
+	return value
 }
 
 func (e *Evaluator) takeTimeout(c *call) func(Params) error {

@@ -12,7 +12,7 @@ import (
 
 // reference renders with one regular expression over the whole text.
 func reference(content string, values map[string]string) string {
-	return regexp.MustCompile(`\{\{|\}\}|\{\w+\}`).ReplaceAllStringFunc(content, func(s string) string {
+	return regexp.MustCompile(`\{\{|\}\}|\{[a-z_](?:[^{}]|\{[^{}]*\})*\}`).ReplaceAllStringFunc(content, func(s string) string {
 		if s == "{{" || s == "}}" {
 			return s[:1]
 		}
@@ -22,12 +22,12 @@ func reference(content string, values map[string]string) string {
 
 func TestTemplatesRenderAsTheReference(t *testing.T) {
 	piece := rapid.OneOf(
-		rapid.SampledFrom([]string{"{{", "}}", "{a}", "{b_1}", "{_c}"}),
+		rapid.SampledFrom([]string{"{{", "}}", "{a}", "{b_1}", "{_c}", "{a[0]}", "{a[x y]}", "{a!r}", "{a:>3}", "{a[0][k]!s:{b_1}.{a}}"}),
 		rapid.StringOf(rapid.RuneFrom([]rune("ab{}.[]! é\n"))).Filter(func(s string) bool { return !strings.ContainsAny(s, "{}") }),
 	)
 	rapid.Check(t, func(t *rapid.T) {
 		content := strings.Join(rapid.SliceOf(piece).Draw(t, "pieces"), "")
-		values := map[string]string{"a": rapid.String().Draw(t, "a"), "b_1": "{a}", "_c": ""}
+		values := map[string]string{"a": rapid.String().Draw(t, "a"), "b_1": "{a}", "_c": "", "a[0]": "1", "a[x y]": "2", "a!r": "3", "a:>3": "4", "a[0][k]!s:{b_1}.{a}": "5"}
 		parsed, err := parseTemplate(content)
 		require.NoError(t, err)
 		got, err := parsed.render(values, 1<<30)
@@ -37,7 +37,7 @@ func TestTemplatesRenderAsTheReference(t *testing.T) {
 }
 
 func FuzzTemplatesAreRefusedOrHavePlainNames(f *testing.F) {
-	for _, seed := range []string{"", "{x}", "{{{x}}}", "{x.y}", "{", "}", "{}", "{x!r}", "{ x}", "{{}"} {
+	for _, seed := range []string{"", "{x}", "{{{x}}}", "{x.y}", "{", "}", "{}", "{x!r}", "{ x}", "{{}", "{x[0]:{y}}", "{x[}]}", "{x[0].y}", "{x:{y.z}}", "{x!r.y}", "{x:{y:{z}}}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, content string) {
@@ -45,11 +45,13 @@ func FuzzTemplatesAreRefusedOrHavePlainNames(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, name := range parsed.names() {
-			require.True(t, isIdentifier(name))
+		for _, field := range parsed.fields() {
+			name := regexp.MustCompile(`^[^\[!:.{}\]]*`).FindString(field)
+			require.True(t, isIdentifier(name), field)
+			require.False(t, strings.HasPrefix(strings.TrimLeft(regexp.MustCompile(`\[[^\]]*\]`).ReplaceAllString(field[len(name):], ""), ""), "."), field)
 		}
 		_, err = parsed.render(nil, len(content))
-		require.Equal(t, len(parsed.names()) == 0, err == nil)
+		require.Equal(t, len(parsed.fields()) == 0, err == nil)
 	})
 }
 

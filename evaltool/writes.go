@@ -21,7 +21,6 @@ func (c *call) takeWrites(p Params) error {
 	if len(p.Writes) > MaxFiles || len(p.Reads) > MaxFiles {
 		return tool.Errorf(tool.Invalid, "one call reads and writes at most %d files each", MaxFiles).In(tooMany(p))
 	}
-	named := map[string]bool{}
 	for i, w := range p.Writes {
 		taken, err := c.takeWrite(w, indexed("writes", i))
 		if err != nil {
@@ -31,10 +30,9 @@ func (c *call) takeWrites(p Params) error {
 			return tool.Errorf(tool.Invalid, "writes: %s is written twice; use only one entry for it", taken.path).In(indexed("writes", i) + ".path")
 		}
 		c.writes = append(c.writes, taken)
-		for _, name := range taken.content.names() {
-			if !named[name] {
-				named[name] = true
-				c.request.Names = append(c.request.Names, name)
+		for _, field := range taken.content.fields() {
+			if !slices.Contains(c.request.Fields, field) {
+				c.request.Fields = append(c.request.Fields, field)
 			}
 		}
 	}

@@ -424,15 +424,22 @@ func TestALargeReadIsGivenWhole(t *testing.T) {
 	assert.Equal(t, `(10485760, 'abcde\n')`, value(resp))
 }
 
-func TestTemplatesGetTextsNotReprs(t *testing.T) {
-	resp := newBench(t).eval(t, evaltool.Request{Code: "t = 'a\\nb'\nn = 6 * 7", Names: []string{"t", "n", "missing"}})
-	assert.Equal(t, map[string]string{"t": "a\nb", "n": "42"}, resp.Names)
-}
-
-func TestALoneSurrogateFitsNoTemplate(t *testing.T) {
-	resp := newBench(t).eval(t, evaltool.Request{Code: `t = '\ud800'`, Names: []string{"t"}})
-	assert.Equal(t, evaltool.StatusException, resp.Status)
-	assert.Contains(t, resp.Stderr, "UnicodeEncodeError")
+func TestFieldsOfTemplatesAreRenderedAsByFormat(t *testing.T) {
+	b := newBench(t)
+	for _, sandbox := range []string{evaltool.SandboxContainer, evaltool.SandboxRestricted} {
+		resp := b.eval(t, evaltool.Request{Sandbox: sandbox, Code: "t = 'a\\nb'\nn = 6 * 7\nd = {'k': [1, 'é'], 'x y': 2.5}\nw = 6\nu = '\\ud800'", Fields: []string{
+			"t", "n", "missing", "n:03d", "n!r:>4", "t!r", "t!a", "d[k]", "d[k][1]", "d[x y]:.2f", "n:{w}", "n:>{w}{missing}", "d[nope]", "n[0]", "t:d", "u", "d[k][1]!a",
+		}})
+		assert.Equal(t, evaltool.StatusExited, resp.Status, resp.Stderr)
+		assert.Equal(t, map[string]string{
+			"t": "a\nb", "n": "42", "n:03d": "042", "n!r:>4": "  42", "t!r": `'a\nb'`, "t!a": `'a\nb'`, "d[k]": "[1, 'é']", "d[k][1]": "é", "d[x y]:.2f": "2.50", "n:{w}": "    42",
+			"d[k][1]!a": `'\xe9'`,
+		}, resp.Fields)
+		for field, says := range map[string]string{"d[nope]": "KeyError: 'nope'", "n[0]": "TypeError: ", "t:d": "ValueError: ", "u": "UnicodeEncodeError: "} {
+			assert.Contains(t, resp.Faults[field], says, field)
+		}
+		assert.Len(t, resp.Faults, 4, "a missing global has no text and is no fault")
+	}
 }
 
 func TestNothingReachesTheNextFreshCall(t *testing.T) {

@@ -20,7 +20,7 @@ type request struct {
 	Code       string            `json:"code"`
 	Globals    map[string]string `json:"globals"`
 	Reads      []readHeader      `json:"reads"`
-	Names      []string          `json:"names"`
+	Fields     []string          `json:"fields"`
 	Restricted bool              `json:"restricted"`
 	Kept       bool              `json:"kept"`
 	Feed       bool              `json:"feed,omitempty"`
@@ -38,7 +38,7 @@ type readHeader struct {
 func newRequest(req evaltool.Request) request {
 	r := request{
 		ID: interp.Secret(), Code: req.Code, Globals: req.Globals, Reads: []readHeader{},
-		Names: append([]string{}, req.Names...), Restricted: req.Sandbox == evaltool.SandboxRestricted, Kept: req.Kept,
+		Fields: append([]string{}, req.Fields...), Restricted: req.Sandbox == evaltool.SandboxRestricted, Kept: req.Kept,
 		Feed: req.Feed != nil, Env: req.Env,
 	}
 	if r.Globals == nil {

@@ -55,10 +55,10 @@ func TestWhatCodeDoesIsToldApart(t *testing.T) {
 }
 
 func TestAfterAnExceptionWhatWasSetBeforeIsTold(t *testing.T) {
-	resp := evaluate(t, engine(t), evaltool.Request{Code: "x = [1]\nwrite_text('q', 'abc')\n1/0", Names: []string{"x", "y"}})
+	resp := evaluate(t, engine(t), evaltool.Request{Code: "x = [1]\nwrite_text('q', 'abc')\n1/0", Fields: []string{"x", "y"}})
 	assert.Equal(t, evaltool.StatusException, resp.Status)
 	assert.Equal(t, map[string]string{"x": "[1]"}, resp.Globals)
-	assert.Equal(t, map[string]string{"x": "[1]"}, resp.Names)
+	assert.Equal(t, map[string]string{"x": "[1]"}, resp.Fields)
 	assert.Equal(t, []evaltool.Queued{{Path: "/workspace/q", Mode: "overwrite", Content: "abc"}}, resp.Writes)
 }
 
@@ -158,11 +158,11 @@ func TestRunsAreTheSameUnlessAskedOtherwise(t *testing.T) {
 func TestReadsAndWritesArePassed(t *testing.T) {
 	resp := evaluate(t, engine(t), evaltool.Request{
 		Code:    "write_text('out/a', read_text('d/in') + '!')\nwrite_text('out/a', '?', 'append')\nn = g + 1\n(reads['d/in'], open('d/in').read(), list_files())",
-		Globals: map[string]string{"g": "1"}, Reads: []evaltool.File{{Path: "d/in", Text: "é\r\nb"}}, Names: []string{"n", "missing"},
+		Globals: map[string]string{"g": "1"}, Reads: []evaltool.File{{Path: "d/in", Text: "é\r\nb"}}, Fields: []string{"n", "missing"},
 	})
 	require.Equal(t, evaltool.StatusExited, resp.Status, resp.Stderr)
 	assert.Equal(t, `('é\r\nb', 'é\nb', ['d/in', 'out/a'])`, *resp.Value)
-	assert.Equal(t, map[string]string{"n": "2"}, resp.Names)
+	assert.Equal(t, map[string]string{"n": "2"}, resp.Fields)
 	require.Len(t, resp.Writes, 1)
 	assert.Equal(t, "out/a", strings.TrimPrefix(resp.Writes[0].Path, "/workspace/"))
 	assert.Equal(t, "é\r\nb!?", resp.Writes[0].Content)

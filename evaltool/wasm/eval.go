@@ -49,7 +49,7 @@ func (e *Engine) evaluated(t *task, out *outcome, printed string) (output, failu
 	case a.Status == evaltool.StatusException:
 		return trimmed(printed), evaltool.Clip(a.Traceback, evaltool.StreamChars)
 	}
-	if result, set := a.Names["result"]; set {
+	if result, set := a.Fields["result"]; set {
 		if printed != "" && !strings.HasSuffix(printed, "\n") {
 			printed += "\n"
 		}

@@ -36,7 +36,7 @@ type request struct {
 	Code    string            `json:"code"`
 	Globals map[string]string `json:"globals"`
 	Reads   map[string]string `json:"reads"` // name to file with the text
-	Names   []string          `json:"names"`
+	Fields  []string          `json:"fields"`
 	Eval    bool              `json:"eval"`
 	Real    bool              `json:"real"` // reseed the random numbers
 
@@ -70,7 +70,7 @@ func (s *Session) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.
 	}
 	stdout, stderr := evaltool.Stream{Max: req.MaxOutput}, evaltool.Stream{Max: req.MaxOutput}
 	t := &task{
-		request: request{ID: "evaluate", Code: req.Code, Globals: req.Globals, Names: req.Names, Env: req.Env, Restricted: req.Sandbox == evaltool.SandboxRestricted},
+		request: request{ID: "evaluate", Code: req.Code, Globals: req.Globals, Fields: req.Fields, Env: req.Env, Restricted: req.Sandbox == evaltool.SandboxRestricted},
 		reads:   req.Reads, inWorkspace: true,
 		fuel: fuel, memory: memory, timeout: req.Timeout, stdout: &stdout, stderr: &stderr,
 	}
@@ -159,8 +159,8 @@ func (t *task) give(files *memoryFiles) error {
 	if t.request.Globals == nil {
 		t.request.Globals = map[string]string{}
 	}
-	if t.request.Names == nil {
-		t.request.Names = []string{}
+	if t.request.Fields == nil {
+		t.request.Fields = []string{}
 	}
 	raw, err := json.Marshal(t.request)
 	if err != nil {

@@ -341,21 +341,28 @@ class Session:
             answer["value"] = self.display.value(value)
         self.display.figures()
         answer["globals"], answer["globals_dropped"], answer["dropped_names"] = self.globals()
-        answer["names"] = self.template_names(request["names"])
+        answer["fields"], answer["faults"] = self.fields(request["fields"])
         answer["writes"] = self.workspace.queued()
         answer.update(self.display.answer())
 
     def globals(self):
         return global_texts(self.space.visible(), {**self.space.hidden, **self.given})
 
-    def template_names(self, wanted):
-        names, texts = self.space.names, {}
-        for name in wanted:
-            if name in names:
-                value = names[name]
-                texts[name] = (value if isinstance(value, str) else str(value))[: WRITE_CHARS + 1]
-                texts[name].encode()  # a lone surrogate can't be stored: raise here
-        return texts
+    def fields(self, wanted):
+        """Returns the texts of fields of format strings, and the errors of others. A field whose
+        global is missing is in neither."""
+        texts, faults = {}, {}
+        for field in wanted:
+            try:
+                text = ("{" + field + "}").format_map(Names(self.space.names))
+                texts[field] = text[: WRITE_CHARS + 1]
+                texts[field].encode()  # a lone surrogate can't be stored
+            except MissingName:
+                pass
+            except RAISED as problem:
+                texts.pop(field, None)
+                faults[field] = f"{type(problem).__name__}: {text_of(problem)}"
+        return texts, faults
 
     def fail(self, request, answer, problem):
         self.same_process()
@@ -379,7 +386,7 @@ class Session:
             return
         try:
             answer["globals"], answer["globals_dropped"], answer["dropped_names"] = self.globals()
-            answer["names"] = self.template_names(request["names"])
+            answer["fields"], answer["faults"] = self.fields(request["fields"])
         except BaseException:  # raised by a repr: keep the results so far
             pass
 
@@ -392,6 +399,15 @@ class Session:
             return text
         half = TEXT_CHARS // 2 - 64
         return text[:half] + "\n" + CUT + "\n" + text[-half:]
+
+
+class MissingName(Exception):
+    """A field names a global that doesn't exist."""
+
+
+class Names(dict):
+    def __missing__(self, name):
+        raise MissingName(name)
 
 
 def text_of(problem):
@@ -514,7 +530,7 @@ def session_for(channel, request):
 def warm(inp, out):
     """Runs main with an empty request, before the call is known. So the process that is
     forked for each call has already copied most of the memory pages that it writes."""
-    request = {"id": "", "code": "1+1", "globals": {}, "reads": [], "names": [], "restricted": False}
+    request = {"id": "", "code": "1+1", "globals": {}, "reads": [], "fields": [], "restricted": False}
     inp, feed = os.pipe()
     os.write(feed, framed(request))
     os.close(feed)

@@ -39,7 +39,8 @@ type Answer struct {
 	Globals        map[string]string  `json:"globals"`
 	GlobalsDropped int                `json:"globals_dropped"`
 	DroppedNames   []string           `json:"dropped_names"`
-	Names          map[string]string  `json:"names"`
+	Fields         map[string]string  `json:"fields"`
+	Faults         map[string]string  `json:"faults"`
 	Writes         []evaltool.Queued  `json:"writes"`
 	Display        []evaltool.Display `json:"display"`
 	DisplayDropped int                `json:"display_dropped"`
@@ -100,7 +101,7 @@ func (a Answer) FillShown(resp *evaltool.Response) {
 func (a Answer) FillFailed(resp *evaltool.Response) {
 	a.FillShown(resp)
 	resp.Globals, resp.Dropped, resp.DroppedNames = a.Globals, a.GlobalsDropped, a.DroppedNames
-	resp.Names, resp.Writes = a.Names, a.Writes
+	resp.Fields, resp.Faults, resp.Writes = a.Fields, a.Faults, a.Writes
 }
 
 func (a Answer) valid() bool {

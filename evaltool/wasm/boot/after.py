@@ -67,7 +67,7 @@ class WasmSession(Session):
         if not request["eval"]:
             return super().collect(request, value, answer)
         names = self.space.names
-        answer["names"] = {"result": str(names["result"])} if "result" in names else {}
+        answer["fields"] = {"result": str(names["result"])} if "result" in names else {}
 
     def leave_behind(self, request, answer):
         if not request["eval"]:
