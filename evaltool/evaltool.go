@@ -162,13 +162,12 @@ func (e *Evaluator) mayFallBack(c *call, err error) bool {
 	return tool.KindOf(err) == tool.Unavailable && c.request.Sandbox == SandboxRestricted && !c.request.Kept && e.opts.Wasm != nil
 }
 
-// fallBack evaluates in WebAssembly. If that is not installed, it returns the container's error
-// with both solutions.
+// fallBack evaluates in WebAssembly. If that can't be used either, it returns both errors.
 func (e *Evaluator) fallBack(ctx context.Context, c *call, cause error) (Response, error) {
 	resp, err := e.opts.Wasm.Evaluate(ctx, c.request)
 	if tool.KindOf(err) == tool.Unsupported {
 		known := tool.AsError(cause)
-		return resp, tool.Errorf(known.Kind, "%s; the sandbox restricted works without a container once `wisbox lab wasm install` was run", known.Message).Because(cause)
+		return resp, tool.Errorf(known.Kind, "%s; without a container the sandbox restricted needs WebAssembly, but %s", known.Message, tool.AsError(err).Message).Because(cause)
 	}
 	if err == nil {
 		c.notes = append(c.notes, "no container is available, so this ran in WebAssembly")

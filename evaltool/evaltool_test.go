@@ -473,7 +473,7 @@ func TestRestrictedNeedsNoContainer(t *testing.T) {
 		{"kept names", "restricted", "kept", unreachable, nil, false, tool.Unavailable},
 		{"all of Python", "container", "fresh", unreachable, nil, false, tool.Unavailable},
 		{"another problem", "restricted", "fresh", tool.Errorf(tool.Invalid, "wrong"), nil, false, tool.Invalid},
-		{"nothing installed", "restricted", "fresh", unreachable, tool.Errorf(tool.Unsupported, "not installed"), true, tool.Unavailable},
+		{"nothing installed", "restricted", "fresh", unreachable, tool.Errorf(tool.Unsupported, "it is not installed: run `wisbox lab wasm install`"), true, tool.Unavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := memory{}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,6 +30,7 @@ type rlmOptions struct {
 	verbose  bool
 	limits   rlm.Limits
 	counts   map[string]*int // the limits, by flag
+	evalTime time.Duration
 }
 
 // childVariable is the environment variable for the flag child-model.
@@ -58,6 +60,7 @@ from the environment. The cache directory keeps the results of operations.`,
 	flags.StringVar(&opts.cacheDir, "cache-dir", "", "`DIR` for results of operations (default the state directory, see --cache)")
 	flags.BoolVarP(&opts.verbose, "verbose", "v", false, "print each move on stderr as it happens")
 	opts.wasm.register(flags)
+	flags.Var(timeFlag{&opts.evalTime}, "wasm-timeout", "end an eval after this `TIME` even if it has fuel left (default $"+wasm.TimeoutVariable+" seconds, then ten times as long as fuel usually lasts, at least 30s)")
 	opts.registerLimits(flags)
 	return group("rlm", "Ask a model about a text that is larger than its context", run)
 }
@@ -162,10 +165,18 @@ func (a *app) operationsCache(dir string) (*rlm.Cache, error) {
 // engine returns nil if Python in WebAssembly isn't installed; the model then has no eval.
 func (o *rlmOptions) engine() (*wasm.Engine, error) {
 	wo, err := o.wasm.options()
-	if err != nil || !wasm.IsInstalled(&wo) {
+	if err != nil {
 		return nil, err
 	}
+	wo.Timeout = o.evalTime
 	engine, err := wasm.New(&wo)
+	if err != nil {
+		return nil, asUsage(err)
+	}
+	err = engine.Find()
+	if errors.Is(err, wasm.ErrNotInstalled) {
+		return nil, nil
+	}
 	return engine, asUsage(err)
 }
 

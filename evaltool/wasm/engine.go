@@ -17,9 +17,15 @@ import (
 const (
 	DefaultFuel      = 400_000_000
 	DefaultMemory    = 256 << 20
-	DefaultTimeout   = 5 * time.Second
 	DefaultMaxOutput = 4 << 20
 )
+
+// TimeoutFor returns the default of [Options.Timeout] for an amount of fuel: ten times as long as it lasts on the machine of
+// the calibration, and at least 30 s. So fuel decides when code ends, and time only if the machine is very slow.
+func TimeoutFor(fuel int64) time.Duration {
+	const unitsPerSecond, least, most = 8_000_000, 30, 24 * 60 * 60
+	return time.Duration(min(max(fuel/unitsPerSecond, least), most)) * time.Second
+}
 
 // Options configure an Engine. The zero value works.
 type Options struct {
@@ -36,7 +42,8 @@ type Options struct {
 	// Fuel and Memory (bytes) bound one evaluation. 0 means the values of the environment variables RLM_WASM_FUEL and
 	// RLM_WASM_MEMORY_MB, or else 400,000,000 and 256 MiB. Memory is at most 4 GiB.
 	Fuel, Memory int64
-	// Timeout bounds [Engine.Eval], default 5 s; Evaluate has it in its request.
+	// Timeout bounds [Engine.Eval]. 0 means the value of the environment variable WISBOX_WASM_TIMEOUT, or else
+	// [TimeoutFor] the fuel. Evaluate has it in its request.
 	Timeout time.Duration
 	// MaxOutput is the maximum size of Eval's output in bytes, default 4 MiB.
 	MaxOutput int
@@ -71,7 +78,6 @@ func New(opts *Options) (*Engine, error) {
 	if err := e.opts.bounds(); err != nil {
 		return nil, err
 	}
-	e.opts.Timeout = orDefault(e.opts.Timeout, DefaultTimeout)
 	e.opts.MaxOutput = orDefault(e.opts.MaxOutput, DefaultMaxOutput)
 	e.slots = make(chan struct{}, orDefault(e.opts.MaxConcurrent, runtime.GOMAXPROCS(0)))
 	return e, nil
@@ -93,6 +99,13 @@ func (e *Engine) Version() string {
 		return ""
 	}
 	return e.source.key
+}
+
+// Find looks for the module without loading it. Its errors are those of a call.
+func (e *Engine) Find() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.identify()
 }
 
 // identify finds the module and computes its key. The caller holds mu.

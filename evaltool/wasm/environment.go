@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/wisbox/wisbox/tool"
 )
@@ -15,12 +16,14 @@ const (
 	moduleAlias    = "RLM_WASM_PYTHON_PATH" // the same; ModuleVariable has precedence
 	FuelVariable   = "RLM_WASM_FUEL"        // Options.Fuel
 	MemoryVariable = "RLM_WASM_MEMORY_MB"   // Options.Memory, in MiB
+
+	TimeoutVariable = "WISBOX_WASM_TIMEOUT" // Options.Timeout, in seconds
 )
 
 // maxAddress is the maximum memory that WebAssembly can address, in bytes.
 const maxAddress = 4 << 30
 
-// bounds sets Fuel and Memory: the option takes precedence over the variable, and that over the default.
+// bounds sets Fuel, Memory and Timeout: the option takes precedence over the variable, and that over the default.
 func (o *Options) bounds() error {
 	var err error
 	if o.Fuel <= 0 {
@@ -33,6 +36,14 @@ func (o *Options) bounds() error {
 			return err
 		}
 		o.Memory <<= 20
+	}
+	if o.Timeout <= 0 {
+		const day = 24 * 60 * 60
+		seconds, err := fromEnvironment(TimeoutVariable, day, int64(TimeoutFor(o.Fuel)/time.Second))
+		if err != nil {
+			return err
+		}
+		o.Timeout = time.Duration(seconds) * time.Second
 	}
 	if o.Memory > maxAddress {
 		return tool.Errorf(tool.Invalid, "the memory for WebAssembly is %d bytes; it can't be more than 4 GiB", o.Memory).In("memory")

@@ -47,19 +47,8 @@ func DefaultCacheDir() (string, error) {
 	return filepath.Join(dir, "wisbox", "wasm"), nil
 }
 
-// IsInstalled reports whether an engine with these options finds a module.
-func IsInstalled(opts *Options) bool {
-	dir := opts.CacheDir
-	if dir == "" {
-		var err error
-		if dir, err = DefaultCacheDir(); err != nil {
-			return false
-		}
-	}
-	path, _ := locate(opts.Module, dir)
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
-}
+// ErrNotInstalled is the cause of an error if no module is named and none is installed.
+var ErrNotInstalled = errors.New("python.wasm is not installed")
 
 // SharedDir has the module for all users of a machine or an image. Engines look there if their own directory has none.
 const SharedDir = "/usr/local/share/wisbox"
@@ -110,8 +99,8 @@ func locate(explicit, dir string) (path string, installed bool) {
 }
 
 // errMissing returns an error with all ways to get a module.
-func errMissing(cause error) error {
-	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox lab wasm install`, and for sessions on Kubernetes then `wisbox image wrap`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(cause)
+func errMissing() error {
+	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox lab wasm install`, and for sessions on Kubernetes then `wisbox image wrap`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(ErrNotInstalled)
 }
 
 // wazeroVersion returns the version of the library in this program, "" in some tests.
@@ -132,10 +121,16 @@ func findSource(explicit, dir string) (*source, error) {
 	path, installed := locate(explicit, dir)
 	module, err := readModule(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, errMissing(err)
+	case errors.Is(err, fs.ErrNotExist) && installed:
+		return nil, errMissing()
+	case err != nil && installed:
+		return nil, tool.Errorf(tool.Unsupported, "the installed python.wasm can't be read; run `wisbox lab wasm install` again").Because(err)
 	case err != nil:
-		return nil, tool.Errorf(tool.Unsupported, "the given python.wasm can't be read; name another one").Because(err)
+		why := "is not a file that this user can read"
+		if errors.Is(err, fs.ErrNotExist) {
+			why = "does not exist"
+		}
+		return nil, tool.Errorf(tool.Unsupported, "the python.wasm of --wasm-python, %s or %s %s; name another one, or the installed one by leaving it out", ModuleVariable, moduleAlias, why).In("sandbox").Because(err)
 	}
 	sum := sha256.Sum256(module)
 	if installed && hex.EncodeToString(sum[:]) != moduleSHA256 {
