@@ -76,16 +76,25 @@ func (m *meter) wait(timeout uint64, flags uint16) time.Duration {
 	return max(0, time.Duration(int64(timeout)-m.clock.look()))
 }
 
+// priceSecond is the fuel for a second of sleep. The default fuel lasts ten.
+const priceSecond = DefaultFuel / 10
+
+// sleep waits, and takes fuel for it, so that fuel decides when a program that sleeps ends.
 func (m *meter) sleep(d time.Duration) {
 	if d <= 0 {
 		m.check()
 		return
+	}
+	const nap = time.Second / priceSecond // of one unit
+	if lasts := m.remaining() + 1; int64(d/nap) > lasts {
+		d = time.Duration(lasts) * nap
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		m.clock.slept(d)
+		m.spend(int64(d / nap))
 	case <-m.ctx.Done():
 		m.check()
 	}

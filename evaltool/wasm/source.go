@@ -130,7 +130,7 @@ func findSource(explicit, dir string) (*source, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			why = "does not exist"
 		}
-		return nil, tool.Errorf(tool.Unsupported, "the python.wasm of --wasm-python, %s or %s %s; name another one, or the installed one by leaving it out", ModuleVariable, moduleAlias, why).In("sandbox").Because(err)
+		return nil, tool.Errorf(tool.Unsupported, "the python.wasm of --wasm-python, %s or %s %s; name another one, or leave it out and run `wisbox lab wasm install`", ModuleVariable, moduleAlias, why).In("sandbox").Because(err)
 	}
 	sum := sha256.Sum256(module)
 	if installed && hex.EncodeToString(sum[:]) != moduleSHA256 {
