@@ -172,3 +172,31 @@ func newSessionFlagsCmd() *cobra.Command {
 			"files can set them too, see wisbox config.\n\n" + strings.TrimRight(all.FlagUsagesWrapped(helpWidth), "\n"),
 	}
 }
+
+// newEnvironmentCmd returns the topic with the environment variables.
+func newEnvironmentCmd() *cobra.Command {
+	return &cobra.Command{Use: "environment", Short: "Describe the environment variables", Long: environmentHelp}
+}
+
+const environmentHelp = `A flag overrides its variable.
+
+WISBOX_CACHE           state directory with sessions and logs (--cache)
+WEAKINCENTIVES_CACHE   the same, if WISBOX_CACHE isn't set
+PODMAN_BASE_URL        URL of Podman's service (--podman); else CONTAINER_HOST
+PODMAN_CONNECTION      one of Podman's connections, if no URL is set; else CONTAINER_CONNECTION
+PODMAN_IDENTITY        private key file for an ssh:// URL; else CONTAINER_SSHKEY
+WISBOX_ISOLATION       isolation of new sessions (--isolation)
+WISBOX_RUNSC           path of gVisor's runsc
+WISBOX_NO_CONFIG       1: read no configuration files (--no-config)
+WISBOX_REMOTE          machine with the sessions (--remote)
+WISBOX_API_KEY         key for a machine that is reached by https
+WISBOX_SSH             ssh command for a machine that is reached by ssh
+WISBOX_MODEL           model of lab rlm run and digest optimize (--model);
+                       also WISBOX_CHILD_MODEL, WISBOX_MODEL_API, WISBOX_MODEL_URL
+WISBOX_WASM_PYTHON     python.wasm for evaluations without a container (--wasm-python)
+WISBOX_WASM_TIMEOUT    time limit of an evaluation there (--wasm-timeout)
+WISBOX_SERVE_SECRET    secret from which wisbox serve derives tokens in a cluster
+WISBOX_SERVE_KEYS      keys of wisbox serve
+XDG_RUNTIME_DIR        directory of sockets
+XDG_CONFIG_HOME        directory of your configuration file
+XDG_STATE_HOME         directory of the history of repl`

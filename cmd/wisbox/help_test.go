@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -121,4 +122,17 @@ func TestExamplesAreGoodCommandLines(t *testing.T) {
 			assert.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), line)
 		}
 	})
+}
+
+// TestTheVariablesAreDocumentedTwice: in the help and in the table of docs/configuration.md.
+func TestTheVariablesAreDocumentedTwice(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	for _, name := range []string{"PODMAN_BASE_URL", "PODMAN_IDENTITY", "PODMAN_CONNECTION", "WISBOX_CACHE", "WEAKINCENTIVES_CACHE"} {
+		assert.Contains(t, environmentHelp, name)
+		assert.Contains(t, string(page), "`"+name+"`")
+	}
+	for _, name := range regexp.MustCompile(`(WISBOX|XDG|PODMAN|CONTAINER)_[A-Z_]+`).FindAllString(environmentHelp, -1) {
+		assert.Contains(t, string(page), "`"+name+"`", name)
+	}
 }
