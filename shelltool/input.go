@@ -24,7 +24,7 @@ type input struct {
 // maxLine is the longest line that a terminal keeps while a program reads whole lines from it.
 const maxLine = 4095
 
-// endOfFile is what ends a terminal's input: typed after a part of a line, it only ends that.
+// endOfFile ends a terminal's input. Typed after a part of a line, it only ends that part.
 const endOfFile = '\x04'
 
 func newInput(first string, terminal bool) *input {
