@@ -65,7 +65,7 @@ func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan str
 			f.services[port] = make(box, Service{Token: s.EnvdToken(), Pass: f.pass, Visit: f.visit, Env: rec.Env, Done: done, Log: quiet, Quiet: registry.Quiet})
 		}
 		f.proxy = &httputil.ReverseProxy{
-			Rewrite: f.rewrite, Transport: f.transport, FlushInterval: -1, ErrorHandler: f.failed, ErrorLog: log.New(io.Discard, "", 0),
+			Rewrite: f.rewrite, ModifyResponse: keepCookies, Transport: f.transport, FlushInterval: -1, ErrorHandler: f.failed, ErrorLog: log.New(io.Discard, "", 0),
 		}
 		return f
 	}
@@ -115,6 +115,19 @@ func (f *front) ServePort(w http.ResponseWriter, r *http.Request, port uint16) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Security-Policy", "sandbox")
 	service.ServeHTTP(w, r)
+}
+
+// keepCookies lets a program set cookies for its own host name only: the domain is also that of other keys' sandboxes.
+func keepCookies(resp *http.Response) error {
+	for i, cookie := range resp.Header["Set-Cookie"] {
+		parts := strings.Split(cookie, ";") // the cookie itself, and its attributes
+		attributes := slices.DeleteFunc(parts[1:], func(part string) bool {
+			name, _, _ := strings.Cut(part, "=")
+			return strings.EqualFold(strings.TrimSpace(name), "Domain")
+		})
+		resp.Header["Set-Cookie"][i] = strings.Join(parts[:1+len(attributes)], ";")
+	}
+	return nil
 }
 
 // pass implements [Service.Pass].

@@ -125,6 +125,16 @@ func program(t *testing.T, h http.HandlerFunc) *registrytest.Engine {
 	return &registrytest.Engine{Ports: map[uint16]string{3000: web.Listener.Addr().String()}}
 }
 
+// TestAProgramsCookiesStayAtItsPort, whatever domain it names.
+func TestAProgramsCookiesStayAtItsPort(t *testing.T) {
+	w := newWorld(t, program(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Set-Cookie"] = []string{"a=1; Domain=localhost; Path=/; HttpOnly", "domain=2;DOMAIN = .localhost;Secure", "plain=Domain=x", "d=4; domain"}
+	}), nil)
+	a := w.create(keyA, `{}`)
+	res := w.do(w.toPort(a.SandboxID, "3000", "/"), nil)
+	assert.Equal(t, []string{"a=1; Path=/; HttpOnly", "domain=2;Secure", "plain=Domain=x", "d=4"}, res.Header["Set-Cookie"])
+}
+
 func TestAPortGetsTheRequestAsItCame(t *testing.T) {
 	var got *http.Request
 	engine := program(t, func(w http.ResponseWriter, r *http.Request) {
