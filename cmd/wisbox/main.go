@@ -36,9 +36,8 @@ func (o output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Stat and Fd let callers find out whether this is a terminal.
-func (o output) Stat() (os.FileInfo, error) { return o.file.Stat() }
-func (o output) Fd() uintptr                { return o.file.Fd() }
+// Fd lets callers find out whether this is a terminal.
+func (o output) Fd() uintptr { return o.file.Fd() }
 
 // lostOutput is the cause of a context that ended because a write to stdout or stderr failed.
 type lostOutput struct{ error }

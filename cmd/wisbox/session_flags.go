@@ -10,6 +10,7 @@ import (
 
 	units "github.com/docker/go-units"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/config"
@@ -228,10 +229,6 @@ func (f *sessionFlags) environment() (map[string]string, error) {
 
 // isTerminal reports whether w is a terminal. Colour and progress go only to terminals.
 func isTerminal(w any) bool {
-	f, ok := w.(interface{ Stat() (os.FileInfo, error) })
-	if !ok {
-		return false
-	}
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
+	f, ok := w.(interface{ Fd() uintptr })
+	return ok && term.IsTerminal(int(f.Fd()))
 }

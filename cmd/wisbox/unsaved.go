@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/wisbox/wisbox"
@@ -13,7 +12,7 @@ import (
 
 // mayLose asks on a terminal before a session's files are lost, if there are changes that went nowhere.
 func (a *app) mayLose(ctx context.Context, m *wisbox.Manager, name, doing string) bool {
-	if a.json || !isTerminal(os.Stdin) || !isTerminal(a.err) {
+	if _, typed := a.keyboard(); a.json || !typed || !isTerminal(a.err) {
 		return true
 	}
 	n := a.unsaved(ctx, m, name)
