@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,10 +73,12 @@ func TestNothingOfTheHostsEnvironmentReachesAProgram(t *testing.T) {
 	assert.NotEqual(t, host, strings.TrimSpace(output(t, s, "hostname")))
 }
 
-// TestASessionKnowsItsOwnNames: localhost and its host name, which is the session's.
+// TestASessionKnowsItsOwnNames: localhost and its host name, which is the name that somebody gave the session.
 func TestASessionKnowsItsOwnNames(t *testing.T) {
-	s := open(t, nil)
-	out := output(t, s, `hostname; python3 -c "
+	given := "named-" + strings.ToLower(rand.Text()[:8])
+	for name, host := range map[string]string{given: given, "": "wisbox"} {
+		s := open(t, &wisbox.SessionOptions{Name: name})
+		out := output(t, s, `hostname; python3 -c "
 import http.server, socket, threading, urllib.request
 assert socket.gethostbyname(socket.gethostname()) == '127.0.0.1'
 assert {a[4][0] for a in socket.getaddrinfo('localhost', 80)} == {'127.0.0.1', '::1'}
@@ -84,7 +87,8 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 for host in 'localhost', socket.gethostname():
     print(urllib.request.urlopen('http://%s:%d/' % (host, server.server_port)).status)
 " 2>/dev/null`)
-	assert.Equal(t, s.ID()+"\n200\n200\n", out)
+		assert.Equal(t, host+"\n200\n200\n", out)
+	}
 }
 
 func TestBothSidesEditEachOthersFiles(t *testing.T) {
