@@ -48,7 +48,10 @@ func TestTemplatesAreBuilt(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, s.ask(other, "POST", "/sandboxes", `{"templateID":"`+id+`"}`, nil))
 	assert.Equal(t, http.StatusNoContent, s.ask(w.key, "DELETE", "/templates/later", "", nil))
 	w.wisbox("template", "rm", id)
-	require.Eventually(t, func() bool { return !strings.Contains(templateImages(t), id) && len(w.sandboxes()) == 0 }, hangGuard, 100*time.Millisecond)
+	gone := func() bool { return !strings.Contains(templateImages(t), id) && len(w.sandboxes()) == 0 }
+	if !assert.Eventually(t, gone, hangGuard, 100*time.Millisecond) {
+		t.Logf("images of templates:\n%ssandboxes: %q\ntemplates:\n%s", templateImages(t), w.sandboxes(), w.wisbox("template", "list"))
+	}
 	log := s.stop()
 	assert.NotContains(t, log, id)
 	left, err := filepath.Glob(filepath.Join(w.cache, "serve", "builds", "*"))
