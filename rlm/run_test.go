@@ -95,7 +95,7 @@ func TestThePromptNamesEvalWhereItIs(t *testing.T) {
 	_, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Ops: rlm.Options{Eval: &fakeEval{failure: "ValueError: no"}}})
 	require.NoError(t, err)
 	assert.Contains(t, m.asked[0][0].Content, "- eval {code")
-	assert.Contains(t, m.asked[0][0].Content, "Prefer the operations")
+	assert.Contains(t, m.asked[0][0].Content, "prefer them if they suffice")
 	assert.Contains(t, m.reply(1), "ValueError: no")
 	assert.Contains(t, m.reply(1), "nothing was bound")
 }

@@ -105,7 +105,7 @@ const languageText = `- slice {input, start?, end?}: characters from start up to
 - combine {inputs, strategy}: inputs is a list of names, or one name whose text is a JSON array. "concat" joins by newlines, "sum" adds numbers, "vote" takes the most frequent.
 `
 
-const evalText = `- eval {code, inputs?}: Python; each input is a global string (all bindings if left out). The answer is what the code prints and then the variable result. No files, no network. Prefer the operations above if they suffice.
+const evalText = `- eval {code, inputs?}: Python; each input is a global string (all bindings if left out). The answer is what the code prints and then the variable result. No files, no network. The standard library is there (re, json, math, collections, itertools). Keep the code short, so that it ends in time; it is slower than the operations above: prefer them if they suffice.
 `
 
 func (o *Ops) op(ctx context.Context, p OpParams) (OpResult, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/profile"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // complete adds shell completion for arguments and flags.
@@ -228,7 +229,7 @@ func toolNames(wanted bool) []string {
 	}
 	var names []string
 	for _, t := range wisbox.ToolSet().Tools() {
-		names = append(names, cobra.CompletionWithDesc(t.Name, firstSentence(t.Description)))
+		names = append(names, cobra.CompletionWithDesc(t.Name, tool.FirstSentence(t.Description)))
 	}
 	return names
 }

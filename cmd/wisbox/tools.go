@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // toolRow is one tool as `tools --json` prints it.
@@ -60,7 +60,7 @@ func (a *app) runTools(profile string, args []string) error {
 		}
 		tw := newTable(w)
 		for _, r := range rows {
-			tw.row(r.Name, firstSentence(r.Description))
+			tw.row(r.Name, tool.FirstSentence(r.Description))
 		}
 		_ = tw.Flush()
 	})
@@ -83,12 +83,4 @@ func printTool(w io.Writer, r toolRow) {
 		tw.row("  "+name, p.Type, p.Description+note)
 	}
 	_ = tw.Flush()
-}
-
-func firstSentence(s string) string {
-	s, _, _ = strings.Cut(s, "\n")
-	if i := strings.Index(s, ". "); i >= 0 {
-		return s[:i+1]
-	}
-	return s
 }
