@@ -90,7 +90,7 @@ test: setup ## unit tests and the integration tests on real Podman, but for slow
 .PHONY: test-slow
 test-slow: setup ## the tests that make test leaves out (hosttest.Slow), and the backend's suite
 	@scripts/prepare.sh
-	@$(BACKEND) go run ./scripts/testrun '-label=slow -timeout 20m $(GO_TEST) slow:.' '-label=slow $(INTEGRATION) slow:integration' \
+	@$(BACKEND) go run ./scripts/testrun '-label=slow $(INTEGRATION) slow:integration' \
 		'-label=rootless $(INTEGRATION) -run ^TestRootless$$ ./integration' '-label=backend $(INTEGRATION) -tags=$(TAGS),integration ./podman'
 
 .PHONY: test-one

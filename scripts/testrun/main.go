@@ -5,7 +5,7 @@
 //
 // A label tells apart two runs of one package. An argument unit: stands for the packages outside of ./integration. An
 // argument slow:DIR stands for the tests below DIR that call
-// [hosttest.Slow], and for their packages; slow:. leaves out ./integration. The exit code is 1 if anything failed.
+// [hosttest.Slow], and for their packages. The exit code is 1 if anything failed.
 package main
 
 import (
@@ -101,7 +101,7 @@ func slow(dir string) ([]string, error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "testdata" || dir == "." && path == "integration" || strings.HasPrefix(d.Name(), ".") && path != "."):
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != "."):
 			return fs.SkipDir
 		case !strings.HasSuffix(path, "_test.go"):
 			return nil
