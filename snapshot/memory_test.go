@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -111,7 +112,9 @@ func bounded(t *testing.T, what string, do func() error) {
 	if err != nil {
 		assert.Equal(t, tool.Limit, tool.KindOf(err), "%s: %s", what, causeOf(err))
 	}
-	assert.Less(t, most, uint64(2*quarter), what)
+	if !hosttest.Raced { // which takes memory itself, and collects garbage late
+		assert.Less(t, most, uint64(2*quarter), what)
+	}
 	t.Logf("%s: %d MiB, %v", what, most>>20, err)
 }
 
