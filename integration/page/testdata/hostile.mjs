@@ -175,7 +175,7 @@ for bundle in json.load(open("outputs.json"))[FROM:FROM+8]: display(Thing(bundle
 /** Labels, commands, and pages of others. */
 async function others() {
   for (const name of names.slice(0, 8)) wisbox("exec", "box", "--", "echo", name);
-  wisbox("snapshot", "create", "box", "--label", "<img src=x onerror=owned=1>");
+  wisbox("snapshot", "create", "box", "<img src=x onerror=owned=1>");
   await text("<img src=x onerror=alert(1)>");
   await goTo("Snapshots");
   await text("<img src=x onerror=owned=1>");
