@@ -147,7 +147,7 @@ func (n *namespace) client(t *testing.T, c client, scheme string, env []string) 
 		argv = append(argv, strings.ReplaceAll(arg, "{url}", scheme+"://example.com"+c.path))
 	}
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir, cmd.WaitDelay = append(env, roleKey+"=client"), t.TempDir(), time.Second
+	cmd.Env, cmd.Dir, cmd.WaitDelay = append(slices.Clip(env), roleKey+"=client"), t.TempDir(), time.Second
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	_, err := inside(n, func() (struct{}, error) { return struct{}{}, cmd.Start() })

@@ -99,7 +99,7 @@ func checkField(field string, outer bool) error {
 		return errors.New("has an attribute, which is not allowed")
 	}
 	if conversion, ok := strings.CutPrefix(rest, "!"); ok {
-		if conversion == "" || !strings.Contains("rsa", conversion[:1]) {
+		if conversion == "" || !strings.ContainsRune("rsa", rune(conversion[0])) {
 			return errors.New("has a conversion other than !r, !s and !a")
 		}
 		rest = conversion[1:]

@@ -206,7 +206,7 @@ func TestSilentConnectionsOfAPartGiveWay(t *testing.T) {
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		return err == nil && res.StatusCode == http.StatusOK
 	}, 30*time.Second, 10*time.Millisecond)
-	<-s.errs // of the oldest alone
+	require.Error(t, <-s.errs, "of the oldest alone")
 	assert.Empty(t, s.errs)
 }
 

@@ -78,7 +78,7 @@ func unary[Q, A any](h *handler, most int64, do func(context.Context, *Q) (A, er
 		}
 		if err == nil {
 			var q Q
-			free := func() {}
+			var free func()
 			if free, err = readUnary(r, most, &q); err == nil {
 				answer, err = do(ctx, &q)
 			}
