@@ -21,6 +21,7 @@ var token = strings.Repeat("A", 26)
 
 // counting is a listener that counts the server's open connections.
 type counting struct {
+	g *Guard
 	net.Listener
 	mu         sync.Mutex
 	open, most int
@@ -58,7 +59,7 @@ func serve(t *testing.T, opts *Options) (addr string, l *counting) {
 	require.NoError(t, err)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l = &counting{Listener: inner}
+	l = &counting{Listener: inner, g: g}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() {
@@ -70,6 +71,24 @@ func serve(t *testing.T, opts *Options) (addr string, l *counting) {
 		assert.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.open == 0 }, 30*time.Second, time.Millisecond)
 	})
 	return inner.Addr().String(), l
+}
+
+// idles waits until the server knows that n connections of clients are idle.
+func (l *counting) idles(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		l.g.budget.mu.Lock()
+		defer l.g.budget.mu.Unlock()
+		idle := 0
+		for _, s := range l.g.budget.shares {
+			for c := range s.conns {
+				if c.idle {
+					idle++
+				}
+			}
+		}
+		return idle == n
+	}, 30*time.Second, time.Millisecond)
 }
 
 func get(t *testing.T, client *http.Client, addr string) (reused bool, err error) {
@@ -154,19 +173,21 @@ func TestAWrongTokenIsAStranger(t *testing.T) {
 
 // TestIdleConnectionsGiveWay to new ones, the oldest first, even of the same client.
 func TestIdleConnectionsGiveWay(t *testing.T) {
-	addr, _ := serve(t, &Options{Tokens: []string{token}, MaxConns: 4, MaxStrangers: 3})
+	addr, l := serve(t, &Options{Tokens: []string{token}, MaxConns: 4, MaxStrangers: 3})
 	var clients []*http.Client
-	for range 4 { // one more than a client may have beside strangers
+	for i := range 4 { // one more than a client may have beside strangers
 		client := &http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
 		_, err := get(t, client, addr)
 		require.NoError(t, err)
 		clients = append(clients, client)
+		l.idles(t, min(i+1, 3))
 	}
 	for i, client := range clients[1:] {
 		reused, err := get(t, client, addr)
 		require.NoError(t, err)
 		assert.True(t, reused, i+1)
+		l.idles(t, 3)
 	}
 	reused, err := get(t, clients[0], addr)
 	require.NoError(t, err)
