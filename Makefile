@@ -40,7 +40,8 @@ kube: build ## bin/wisbox-kube: the same with Kubernetes' client, which wisbox c
 
 PREFIX ?= /usr/local
 .PHONY: install
-install: kube ## both programs, in $(PREFIX)/bin
+install: ## what make kube has built, in $(PREFIX)/bin; with sudo it needs no Go
+	@[ -x bin/wisbox-kube ] || { echo "there is no bin/wisbox-kube; build it first: make kube" >&2; exit 1; }
 	install -D -t $(DESTDIR)$(PREFIX)/bin bin/wisbox bin/wisbox-kube
 
 # Needs a module cache that may grow; the first arm64 build takes minutes.
