@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
-	"pgregory.net/rapid"
 )
 
 var fewNames = rapid.SampledFrom([]string{"a", "b", "c", "d/a", "d/b", "e/f/a"})
