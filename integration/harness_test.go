@@ -74,7 +74,7 @@ func setUp() error {
 	if _, err := wasm.Install(ctx, nil); err != nil {
 		fmt.Fprintln(os.Stderr, "Python in WebAssembly is not installed, its cases will fail:", err)
 	}
-	if archive := os.Getenv("WISBOX_TEST_IMAGE"); archive != "" {
+	if archive := os.Getenv("WISBOX_TEST_ARCHIVE"); archive != "" {
 		return loadImage(ctx, archive)
 	}
 	_, err = images.Build(ctx, env.backend, &images.Options{Progress: func(line string) { fmt.Fprintln(os.Stderr, line) }})

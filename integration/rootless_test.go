@@ -89,7 +89,7 @@ func TestRootless(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.gid)}, Setsid: true}
 	cmd.Env = []string{
 		"HOME=" + u.home, "USER=" + rootlessUser, "XDG_RUNTIME_DIR=" + runtimeDir, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-		"LANG=C.UTF-8", "WISBOX_TEST_IMAGE=" + archive, "WISBOX_REQUIRE_PODMAN=" + os.Getenv("WISBOX_REQUIRE_PODMAN"),
+		"LANG=C.UTF-8", "WISBOX_TEST_ARCHIVE=" + archive, "WISBOX_REQUIRE_PODMAN=" + os.Getenv("WISBOX_REQUIRE_PODMAN"),
 		"WISBOX_QUICK=" + os.Getenv("WISBOX_QUICK"), "WISBOX_CONFORMANCE=" + casesCopy(t, place), "TMPDIR=" + place,
 		"WISBOX_ISOLATION=" + string(env.isolation), "WISBOX_RUNSC=" + runscCopy(t, place),
 		"WISBOX_BIN=" + wisbox, "WISBOX_CASES=" + cmp.Or(os.Getenv("WISBOX_CASES"), chosen),
@@ -115,7 +115,7 @@ func backendSuite(t *testing.T, as *exec.Cmd, place, archive string) {
 	cmd := exec.CommandContext(ctx, suite, "-test.v=test2json", "-test.timeout=9m",
 		"-test.run=^(TestPodmanPassesTheSuite|TestImagesWithoutPythonPassTheSuite|TestAnImageWithoutAShell|TestProgramsHaveTheImagesEnvironment)$")
 	cmd.Dir, cmd.SysProcAttr = as.Dir, as.SysProcAttr
-	cmd.Env = append(slices.Clip(as.Env), "WISBOX_TEST_IMAGE="+images.Default, "WISBOX_TEST_ARCHIVE="+archive)
+	cmd.Env = append(slices.Clip(as.Env), "WISBOX_TEST_IMAGE="+images.Default)
 	require.Contains(t, passed(t, cmd), "TestImagesWithoutPythonPassTheSuite")
 }
 

@@ -64,7 +64,7 @@ func setUp(state string) error {
 		return err
 	}
 	env.manager, env.state = m, state
-	if archive := os.Getenv("WISBOX_TEST_IMAGE"); archive != "" {
+	if archive := os.Getenv("WISBOX_TEST_ARCHIVE"); archive != "" {
 		f, err := os.Open(archive)
 		if err != nil {
 			return err
