@@ -25,7 +25,7 @@ const module = "github.com/wisbox/wisbox"
 var layers = map[string][]string{
 	// Leaves.
 	"tool": {"internal/clip"}, "sandbox": {}, "digest/digesttest": {},
-	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/exposition": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {},
+	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/exposition": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {}, "internal/properties": {},
 	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/sys": {"internal/sys/internal/needs_linux_or_macos_see_docs_install"}, "internal/sys/internal/needs_linux_or_macos_see_docs_install": {},
 	"internal/beat": {}, "internal/byproduct": {}, "internal/gitignore": {}, "internal/leftout": {}, "internal/holes": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
@@ -145,9 +145,9 @@ var layers = map[string][]string{
 }
 
 type goPackage struct {
-	ImportPath, Dir  string
-	GoFiles, Imports []string
-	Deps             []string
+	ImportPath, Dir           string
+	GoFiles, Imports, Deps    []string
+	TestImports, XTestImports []string
 }
 
 func TestLayers(t *testing.T) {
@@ -224,6 +224,15 @@ func TestPatternsAreCompiledWhenTheyAreUsed(t *testing.T) {
 	}
 }
 
+func TestPropertiesHave200Examples(t *testing.T) {
+	for _, p := range packages(t) {
+		of := slices.Concat(p.TestImports, p.XTestImports)
+		if slices.Contains(of, "pgregory.net/rapid") {
+			assert.Contains(t, of, module+"/internal/properties", "%s: import it for its effect", p.ImportPath)
+		}
+	}
+}
+
 // TestABuildThatCanNotBeSaysWhatToDo: it fails before it compiles anything.
 func TestABuildThatCanNotBeSaysWhatToDo(t *testing.T) {
 	for says, env := range map[string]string{
@@ -243,7 +252,7 @@ func TestABuildThatCanNotBeSaysWhatToDo(t *testing.T) {
 
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Deps", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Deps,TestImports,XTestImports", "./...").Output()
 	require.NoError(t, err)
 	var all []goPackage
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {

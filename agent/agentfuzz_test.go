@@ -23,6 +23,7 @@ import (
 
 	"github.com/wisbox/wisbox/agent/agenttest"
 	"github.com/wisbox/wisbox/agent/wire"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 // barrier numbers the ping that ends what is sent; no other frame has it.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/wisbox/wisbox/digest/digesttest"
 	"github.com/wisbox/wisbox/internal/budget"
+	_ "github.com/wisbox/wisbox/internal/properties"
 	"github.com/wisbox/wisbox/tool"
 )
 

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/evaltool"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 func TestAFeedCutsTextBetweenCharacters(t *testing.T) {

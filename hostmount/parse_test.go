@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/hostmount"
+	_ "github.com/wisbox/wisbox/internal/properties"
 	"github.com/wisbox/wisbox/tool"
 )
 

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/conformance"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 func TestLinesAreCutWhereTheyEnd(t *testing.T) {

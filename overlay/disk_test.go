@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
+	_ "github.com/wisbox/wisbox/internal/properties"
 	"github.com/wisbox/wisbox/internal/quota"
 	"github.com/wisbox/wisbox/tool"
 )

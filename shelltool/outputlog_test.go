@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/capture"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 // TestALogGivesWhatCameLast: for any writes, the log returns the kept bytes, each with its stream

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/agent/filewire"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 func TestFramesSurviveTheTrip(t *testing.T) {

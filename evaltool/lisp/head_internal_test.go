@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
+
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 func TestAStreamIsCutAtACharacterAndTheRestIsCounted(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/evaltool"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 func TestHelpersSeeQueuedWritesAndTheFiles(t *testing.T) {

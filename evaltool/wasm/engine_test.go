@@ -14,6 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/wasm"
+	_ "github.com/wisbox/wisbox/internal/properties"
 	"github.com/wisbox/wisbox/rlm"
 	"github.com/wisbox/wisbox/tool"
 )

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/audit"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 const name = "log.jsonl"

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/gitignore"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 // byGit returns the paths that git ignores.

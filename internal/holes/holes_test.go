@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/holes"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 func TestHolesAreFoundAndKept(t *testing.T) {

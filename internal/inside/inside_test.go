@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/inside"
+	_ "github.com/wisbox/wisbox/internal/properties"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )

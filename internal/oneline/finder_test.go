@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 func newFinder(t require.TestingT, pattern string) (*Finder, *regexp.Regexp) {

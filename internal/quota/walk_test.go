@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
+	_ "github.com/wisbox/wisbox/internal/properties"
 )
 
 func opendir(t testing.TB, path string) *os.File {
