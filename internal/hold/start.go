@@ -143,7 +143,7 @@ func (r Root) Launch(ctx context.Context, name string) error {
 	cmd := exec.Command(argv[0], append(argv[1:], name)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), "WISBOX_CACHE="+r.CacheDir) // ours may be relative
+	cmd.Env = append(environment(), "WISBOX_CACHE="+r.CacheDir) // ours may be relative
 	ready, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -155,6 +155,25 @@ func (r Root) Launch(ctx context.Context, name string) error {
 	stop := context.AfterFunc(ctx, func() { _ = ready.Close() })
 	defer stop()
 	return ReadReady(ready, name)
+}
+
+// passed names the variables that a holder gets from the process that starts it: what Podman and its clients, the
+// system's libraries and Go's runtime read. A holder outlives that process, so it gets no key that was meant for it.
+var passed = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME",
+	"DBUS_SESSION_BUS_ADDRESS", "STORAGE_DRIVER", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "CONTAINERS_CONF",
+	"PODMAN_BASE_URL", "PODMAN_CONNECTION", "PODMAN_IDENTITY", "CONTAINER_HOST", "CONTAINER_CONNECTION", "CONTAINER_SSHKEY", "CONTAINER_PROXY", "SSH_AUTH_SOCK",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG", "WISBOX_RUNSC", "WISBOX_ISOLATION",
+	"WISBOX_WASM_PYTHON", "RLM_WASM_PYTHON_PATH", "WISBOX_WASM_TIMEOUT", "RLM_WASM_FUEL", "RLM_WASM_MEMORY_MB",
+}
+
+func environment() (env []string) {
+	for _, name := range passed {
+		if value, set := os.LookupEnv(name); set {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
 }
 
 // readyLine is the line that a holder prints once it listens; any other line is an error, in the

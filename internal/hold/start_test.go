@@ -28,3 +28,20 @@ func TestAHolderHasTimeForItsTimers(t *testing.T) {
 		}
 	}
 }
+
+// TestAHolderGetsNoKeys: it outlives the process that has them.
+func TestAHolderGetsNoKeys(t *testing.T) {
+	for _, name := range []string{"WISBOX_SERVE_KEYS", "WISBOX_API_KEY", "AWS_SECRET_ACCESS_KEY", "ANTHROPIC_API_KEY", "PASSWORD"} {
+		t.Setenv(name, "a-key")
+	}
+	t.Setenv("WISBOX_RUNSC", "/opt/runsc")
+	at := filepath.Join(t.TempDir(), "environment")
+	require.NoError(t, Root{CacheDir: "/state", Command: []string{"sh", "-c", `cat "/proc/$$/environ" >"$0"; echo ready`, at}}.Launch(t.Context(), "box"))
+	raw, err := os.ReadFile(at)
+	require.NoError(t, err)
+	env := strings.Split(string(raw), "\x00")
+	assert.NotContains(t, string(raw), "a-key")
+	assert.Contains(t, env, "WISBOX_RUNSC=/opt/runsc")
+	assert.Contains(t, env, "WISBOX_CACHE=/state")
+	assert.Contains(t, env, "PATH="+os.Getenv("PATH"))
+}
