@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,8 @@ import (
 )
 
 // Listen opens an address for [Guard.Serve]: "host:port", or "unix:PATH" for a
-// socket that only this user can reach. A socket's directory must belong to this user, with no access for others, and
+// socket that only this user can reach. The hosts localhost, 127.0.0.1 and ::1 stand for both address families of the loopback
+// interface; port 0 is one that is free in both. A socket's directory must belong to this user, with no access for others, and
 // no other user may be able to redirect its path. Listen creates a missing directory, and replaces the socket of a dead
 // server. Addresses beyond the loopback interface need tokens and TLS.
 func Listen(addr string, opts *Options) (net.Listener, error) {
@@ -30,7 +32,7 @@ func Listen(addr string, opts *Options) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		return listenUnix(path)
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := listenTCP(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +40,29 @@ func Listen(addr string, opts *Options) (net.Listener, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+func listenTCP(addr string) (net.Listener, error) {
+	if !OnLoopback(addr) {
+		return net.Listen("tcp", addr)
+	}
+	_, port, _ := net.SplitHostPort(addr) // OnLoopback could
+	number, err := net.LookupPort("tcp", port)
+	if err != nil {
+		return nil, &net.AddrError{Err: "no TCP port", Addr: addr}
+	}
+	return Loopback(number)
+}
+
+// OnLoopback reports whether an address, host:port, has a host that stands for the loopback interface. These are the
+// addresses to which clients resolve localhost, and browsers names below it.
+func OnLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && (ip.Unmap() == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || ip == netip.IPv6Loopback())
 }
 
 // ErrNoToken reports that an address that other users can reach has no token.

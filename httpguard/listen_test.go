@@ -1,6 +1,8 @@
 package httpguard
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 func TestAddressesBeyondTheirOptionsAreRefused(t *testing.T) {
@@ -114,4 +118,43 @@ func TestPathsThatOthersDecideAreRefused(t *testing.T) {
 		_, err := ReadToken(path)
 		assert.ErrorContains(t, err, "not a file")
 	})
+}
+
+// TestBothFamiliesOfTheLoopbackInterface: whoever had the other one would get the requests, with their keys, of clients
+// that try it first.
+func TestBothFamiliesOfTheLoopbackInterface(t *testing.T) {
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		hosttest.Lacks(t, "IPv6: %v", err)
+	} else {
+		require.NoError(t, l.Close())
+	}
+	for _, host := range []string{"127.0.0.1", "localhost", "[::1]"} {
+		l, err := Listen(host+":0", &Options{Tokens: []string{strings.Repeat("t", minToken)}})
+		require.NoError(t, err)
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		for _, addr := range []string{net.JoinHostPort("127.0.0.1", port), net.JoinHostPort("::1", port)} {
+			_, err = net.Listen("tcp", addr)
+			require.ErrorIs(t, err, syscall.EADDRINUSE, "%s for %s", addr, host)
+			c, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			got, err := l.Accept()
+			require.NoError(t, err)
+			assert.Equal(t, c.LocalAddr().String(), got.RemoteAddr().String())
+			require.NoError(t, errors.Join(c.Close(), got.Close()))
+		}
+		require.NoError(t, l.Close())
+		_, err = l.Accept()
+		require.ErrorIs(t, err, net.ErrClosed)
+	}
+}
+
+func TestALoopbackPortThatSomebodyHasInTheOtherFamilyIsRefused(t *testing.T) {
+	other, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		hosttest.Lacks(t, "IPv6: %v", err)
+	}
+	defer other.Close()
+	_, err = Listen(fmt.Sprintf("127.0.0.1:%d", other.Addr().(*net.TCPAddr).Port), &Options{Public: true})
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
 }

@@ -8,20 +8,19 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/httpguard"
-	"github.com/wisbox/wisbox/internal/ports"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -57,13 +56,13 @@ type Options struct {
 
 // Server serves the page. Its methods may be called from many goroutines at once.
 type Server struct {
-	opts      Options
-	label     string   // unique to this server, part of its name and its cookie's
-	base      *url.URL // of the page, with a slash at its end
-	listeners []net.Listener
-	guard     *httpguard.Guard
-	door      *door
-	streams   streams
+	opts     Options
+	label    string   // unique to this server, part of its name and its cookie's
+	base     *url.URL // of the page, with a slash at its end
+	listener net.Listener
+	guard    *httpguard.Guard
+	door     *door
+	streams  streams
 }
 
 // Listen listens on the address. Then call [Server.Serve] or [Server.Close].
@@ -76,7 +75,7 @@ func Listen(opts *Options) (*Server, error) {
 		OwnKeys: true, OnlyHosts: true, CertFile: opts.CertFile, KeyFile: opts.KeyFile, Logger: s.opts.Log,
 	}
 	var err error
-	if s.listeners, err = listen(opts.Address, &guard); err != nil {
+	if s.listener, err = listen(opts.Address, &guard); err != nil {
 		return nil, err
 	}
 	if s.base, err = s.baseURL(); err != nil {
@@ -94,48 +93,25 @@ func Listen(opts *Options) (*Server, error) {
 // [ports.HostName].
 func newLabel() string { return strings.ToLower(rand.Text()[:16]) }
 
-// listen listens on both address families of the loopback interface: browsers resolve a name below localhost to both,
-// so no other server may have one of them.
-func listen(addr string, guard *httpguard.Options) ([]net.Listener, error) {
-	if addr == "" {
-		addr = "localhost:0"
-	}
-	if OnLoopback(addr) {
-		port := portIn(addr)
-		number, err := net.LookupPort("tcp", port)
-		if err != nil {
-			return nil, &net.AddrError{Err: "no TCP port", Addr: addr}
-		}
-		return ports.Loopback(number)
-	}
+// listen listens on an address that browsers find.
+func listen(addr string, guard *httpguard.Options) (net.Listener, error) {
+	addr = cmp.Or(addr, "localhost:0")
 	l, err := httpguard.Listen(addr, guard)
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() && !httpguard.OnLoopback(addr) {
 		err := tool.Errorf(tool.Invalid, "the address is %q; browsers find a name below localhost at 127.0.0.1 and ::1 alone, so give localhost:%s", addr, portIn(addr))
 		return nil, errors.Join(err.In("listen"), l.Close())
 	}
-	return []net.Listener{l}, nil
-}
-
-// OnLoopback reports whether a page at this address, HOST:PORT, has a name below localhost if no URL is given.
-func OnLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	return err == nil && foundByBrowsers(host)
-}
-
-// foundByBrowsers reports whether browsers resolve names below localhost to this host.
-func foundByBrowsers(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && (addr.Unmap() == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || addr == netip.IPv6Loopback())
+	return l, nil
 }
 
 func (s *Server) baseURL() (*url.URL, error) {
 	if s.opts.URL != "" {
 		return parseURL(s.opts.URL)
 	}
-	addr, ok := s.listeners[0].Addr().(*net.TCPAddr)
+	addr, ok := s.listener.Addr().(*net.TCPAddr)
 	if !ok {
 		return nil, tool.Errorf(tool.Invalid, "the page has no URL at a unix socket; give the one of the server in front of it").In("url")
 	}
@@ -181,16 +157,10 @@ func origin(u *url.URL) string {
 func (s *Server) URL() string { return s.base.String() + "#key=" + s.door.key() }
 
 // Address returns the address on which the server listens.
-func (s *Server) Address() net.Addr { return s.listeners[0].Addr() }
+func (s *Server) Address() net.Addr { return s.listener.Addr() }
 
 // Close stops listening, as Serve does.
-func (s *Server) Close() error {
-	var errs []error
-	for _, l := range s.listeners {
-		errs = append(errs, l.Close())
-	}
-	return errors.Join(errs...)
-}
+func (s *Server) Close() error { return s.listener.Close() }
 
 // Serve serves until ctx ends, and leaves nothing open. Programs that were started in terminals of the page continue in
 // their sessions.
@@ -198,17 +168,10 @@ func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	handler := s.guard.Handler(s.handler(ctx))
-	errs := make([]error, len(s.listeners))
-	var serving sync.WaitGroup
-	for i, l := range s.listeners {
-		serving.Go(func() {
-			defer cancel()
-			errs[i] = s.guard.Serve(ctx, l, handler, nil)
-		})
-	}
-	serving.Wait()
+	err := s.guard.Serve(ctx, s.listener, handler, nil)
+	cancel()
 	s.streams.end()
-	return errors.Join(errs...)
+	return err
 }
 
 // handler runs behind the guard, which has checked Host and Origin.

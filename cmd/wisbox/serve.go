@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/metrics"
 	"github.com/wisbox/wisbox/overlay"
@@ -217,7 +218,7 @@ func (a *app) besidePage(opts *serveOptions, so *wisbox.SessionOptions, m *wisbo
 	}
 	next := func(url string) { fmt.Fprintf(a.out, "the page opens for one browser at %s\n", url) } // stderr is the log
 	cert, key := opts.cert, opts.key
-	if opts.uiURL == "" && page.OnLoopback(opts.ui) { // no certificate has its loopback name
+	if opts.uiURL == "" && httpguard.OnLoopback(opts.ui) { // no certificate has its loopback name
 		cert, key = "", ""
 	}
 	server, err := page.Listen(&page.Options{

@@ -12,8 +12,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/wisbox/wisbox/httpguard"
@@ -37,7 +35,7 @@ type Web struct {
 	port          uint16 // in the session
 	token, cookie string
 	dial          Dial
-	listeners     []net.Listener
+	listener      net.Listener
 	guard         *httpguard.Guard
 }
 
@@ -56,7 +54,7 @@ func ListenWeb(opts *WebOptions) (*Web, error) {
 		token: httpguard.NewToken(), cookie: httpguard.NewToken(),
 	}
 	var err error
-	if w.listeners, err = Loopback(opts.At); err != nil {
+	if w.listener, err = httpguard.Loopback(opts.At); err != nil {
 		return nil, err
 	}
 	w.guard, err = httpguard.New(&httpguard.Options{
@@ -81,46 +79,15 @@ func HostName(session string, port uint16) string {
 	return label + ".localhost"
 }
 
-// tries is the number of attempts to find a port that is free in both families.
-const tries = 20
-
-// Loopback listens on a TCP port of 127.0.0.1 (0 for any free port) and, if the machine has it, of
-// ::1: browsers resolve a name below localhost to both, so nobody else may have the other one.
-func Loopback(port int) ([]net.Listener, error) {
-	for try := 1; ; try++ {
-		four, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			return nil, err
-		}
-		six, err := net.Listen("tcp6", fmt.Sprintf("[::1]:%d", four.Addr().(*net.TCPAddr).Port))
-		switch {
-		case err == nil:
-			return []net.Listener{four, six}, nil
-		case !errors.Is(err, syscall.EADDRINUSE):
-			return []net.Listener{four}, nil
-		}
-		_ = four.Close()
-		if port != 0 || try == tries {
-			return nil, err
-		}
-	}
-}
-
 // Close closes the port; Serve does so too.
-func (w *Web) Close() error {
-	var errs []error
-	for _, l := range w.listeners {
-		errs = append(errs, l.Close())
-	}
-	return errors.Join(errs...)
-}
+func (w *Web) Close() error { return w.listener.Close() }
 
 // URL returns the first URL for a browser. It contains the token.
 func (w *Web) URL() string { return w.origin() + "/?" + tokenParam + "=" + w.token }
 
 func (w *Web) origin() string { return fmt.Sprintf("http://%s:%d", w.name, w.at()) }
 
-func (w *Web) at() int { return w.listeners[0].Addr().(*net.TCPAddr).Port }
+func (w *Web) at() int { return w.listener.Addr().(*net.TCPAddr).Port }
 
 // origins returns the origins of the site's own pages.
 func (w *Web) origins() []string {
@@ -140,16 +107,7 @@ func (w *Web) Serve(ctx context.Context) error {
 	}
 	defer transport.CloseIdleConnections()
 	handler := w.guard.Handler(w.handler(ctx, transport))
-	errs := make([]error, len(w.listeners))
-	var serving sync.WaitGroup
-	for i, l := range w.listeners {
-		serving.Go(func() {
-			defer cancel()
-			errs[i] = w.guard.Serve(ctx, l, handler, nil)
-		})
-	}
-	serving.Wait()
-	return errors.Join(errs...)
+	return w.guard.Serve(ctx, w.listener, handler, nil)
 }
 
 // admits decides about a request after the checks of Host and Origin.
