@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"io/fs"
 	"math"
 
 	"github.com/docker/go-units"
@@ -108,12 +109,16 @@ func (r *Registry) errFull() error {
 	return tool.Errorf(tool.NoSpace, "this server has at most %s for the sandboxes and snapshots of all keys, and too little of it is left; remove a sandbox, session or snapshot, or try again later", size(r.opts.Disk))
 }
 
-// Reservation reserves room for a snapshot that is being made.
+// Reservation reserves room for a snapshot that is being made, or for files.
 type Reservation struct {
 	r     *Registry
 	owner string
 	quota Quota
-	disk  int64
+
+	// guarded by the account
+	snapshots int
+	disk      int64
+	released  bool
 }
 
 // Reserve reserves room for a snapshot of the sandbox: the sandbox's maximum disk, or the disk
@@ -137,18 +142,48 @@ func (r *Registry) ReserveDisk(ctx context.Context, owner string, disk int64, qu
 	if quota.Snapshots > 0 && n+a.snapshots >= quota.Snapshots {
 		return nil, tool.Errorf(tool.Limit, "this key has %d snapshots, including those being made, which is its limit; delete one first", n+a.snapshots)
 	}
-	v := &Reservation{r: r, owner: owner, quota: quota}
+	v := &Reservation{r: r, owner: owner, quota: quota, snapshots: 1}
 	left, err := v.left(kept, a, 1)
 	if err != nil {
 		return nil, err
 	}
 	v.disk = min(disk, left)
-	a.snapshots++
+	a.snapshots += v.snapshots
 	a.disk += v.disk
 	return v, nil
 }
 
 var errNoDisk = tool.Errorf(tool.Limit, "this key's sandboxes, sessions and snapshots have reached its limit of disk; remove one first, or ask for a larger limit")
+
+// ReserveFiles returns a reservation for files of an owner that are neither a sandbox nor a snapshot. It has no room
+// until it grows.
+func (r *Registry) ReserveFiles(owner string, quota Quota) *Reservation {
+	return &Reservation{r: r, owner: owner, quota: quota}
+}
+
+// Grow reserves n more bytes of disk, or gives back as many as n is negative. If there is less left, it reserves none.
+func (v *Reservation) Grow(ctx context.Context, n int64) error {
+	a, done, err := v.r.account(ctx, v.owner)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if v.released {
+		return fs.ErrClosed
+	}
+	if n > 0 {
+		_, kept, err := v.quota.kept()
+		if err != nil {
+			return err
+		}
+		if _, err = v.left(kept, a, n); err != nil {
+			return err
+		}
+	}
+	a.disk += n
+	v.disk += n
+	return nil
+}
 
 // Fits reports whether the finished snapshot may be kept, with its actual disk usage.
 func (v *Reservation) Fits(ctx context.Context, disk int64) error {
@@ -187,13 +222,14 @@ func (v *Reservation) left(kept int64, a *account, least int64) (int64, error) {
 	return min(left, own), nil
 }
 
-// Release ends the reservation, after the snapshot was kept or removed.
+// Release ends the reservation, after the snapshot was kept or removed. It may be called several times.
 func (v *Reservation) Release() {
 	a, done, err := v.r.account(context.Background(), v.owner)
 	if err != nil {
 		return // can't fail
 	}
 	defer done()
-	a.snapshots--
+	a.snapshots -= v.snapshots
 	a.disk -= v.disk
+	v.snapshots, v.disk, v.released = 0, 0, true
 }

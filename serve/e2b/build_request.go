@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -12,13 +13,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/builds"
+	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/internal/templates"
 	"github.com/wisbox/wisbox/tool"
-	"sync"
 )
 
 type buildBody struct {
@@ -55,6 +57,7 @@ func (s *Server) requestBuild(c call) (int, any, error) {
 	b := &build{
 		Build: Build{ID: strings.ToLower(rand.Text())[:20], Name: name, Owner: c.key.Owner, Tags: tags},
 		yard:  s.yard, token: rand.Text(), made: time.Now(), status: buildWaiting, upload: make(chan struct{}, 1),
+		room: s.opts.Registry.ReserveFiles(c.key.Owner, s.quota(c.key)),
 	}
 	b.dir = filepath.Join(s.opts.BuildDir, b.ID)
 	b.ctx, b.cancel = context.WithCancel(s.yard.ctx)
@@ -202,19 +205,57 @@ func (b *build) receive(r *http.Request, hash string) (err error) {
 	if err != nil {
 		return err
 	}
+	stored := &reserving{ctx: ctx, w: f, room: b.room}
 	defer func() {
 		if err != nil {
 			_ = os.Remove(f.Name())
+			stored.trim(0)
 		}
 	}()
-	size, err := builds.Clean(ctx, http.MaxBytesReader(nil, r.Body, maxUpload+maxBody), f, maxUpload-b.size)
+	size, err := builds.Clean(ctx, http.MaxBytesReader(nil, r.Body, maxUpload+maxBody), stored, maxUpload-b.size)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	file := filepath.Join(b.dir, hash)
-	if old, err := os.Stat(file); err == nil {
-		size -= old.Size()
+	file, old := filepath.Join(b.dir, hash), int64(0)
+	if replaced, err := os.Stat(file); err == nil {
+		old = replaced.Size()
 	}
-	b.size += size
-	return os.Rename(f.Name(), file)
+	if err := os.Rename(f.Name(), file); err != nil {
+		return err
+	}
+	b.size += size - old
+	stored.trim(size - old)
+	return nil
+}
+
+// reserving reserves disk for what it writes, before it does.
+type reserving struct {
+	ctx            context.Context
+	w              io.Writer
+	room           *registry.Reservation
+	size, reserved int64
+}
+
+const reserveStep = 16 << 20 // bytes
+
+func (v *reserving) Write(data []byte) (int, error) {
+	if more := v.size + int64(len(data)) - v.reserved; more > 0 {
+		err := v.room.Grow(v.ctx, max(more, reserveStep))
+		if err == nil {
+			v.reserved += max(more, reserveStep)
+		} else if err = v.room.Grow(v.ctx, more); err == nil { // the last bytes that are left
+			v.reserved += more
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	n, err := v.w.Write(data)
+	v.size += int64(n)
+	return n, err
+}
+
+// trim keeps the reservation of size bytes alone.
+func (v *reserving) trim(size int64) {
+	_ = v.room.Grow(context.WithoutCancel(v.ctx), size-v.reserved) // a build that is gone has none
 }

@@ -18,7 +18,10 @@ import (
 // run waits for its turn and builds. An owner's builds wait for one another before they wait for those of other owners.
 // The time limit of a build excludes the wait.
 func (b *build) run(wanted *Build, quota registry.Quota) {
-	defer func() { _ = os.RemoveAll(b.dir) }()
+	defer func() {
+		_ = os.RemoveAll(b.dir)
+		b.room.Release()
+	}()
 	for _, places := range []chan struct{}{b.yard.lane(b.Owner), b.yard.places} {
 		select {
 		case places <- struct{}{}:

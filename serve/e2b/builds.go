@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/builds"
+	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -88,8 +89,9 @@ type build struct {
 	expires *time.Timer
 	ctx     context.Context
 	cancel  context.CancelFunc
-	upload  chan struct{} // held by the running upload
-	size    int64         // of the files; guarded by upload
+	upload  chan struct{}         // held by the running upload
+	size    int64                 // of the files; guarded by upload
+	room    *registry.Reservation // of the files
 
 	mu     sync.Mutex
 	begun  bool
@@ -139,6 +141,7 @@ func (b *build) clear() {
 	if err := os.RemoveAll(b.dir); err != nil {
 		b.yard.server.opts.Log.Warn("remove the files of a build", "error", "the directory stays until the server starts again")
 	}
+	b.room.Release()
 }
 
 // drop forgets a build, and ends it if it is running.

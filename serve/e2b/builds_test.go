@@ -230,6 +230,17 @@ func (s *site) send(url string, text []byte) int {
 	return s.do(r, nil).StatusCode
 }
 
+// archiveOf returns an archive with a file of this size.
+func archiveOf(t *testing.T, size int) []byte {
+	t.Helper()
+	var files bytes.Buffer
+	w := tar.NewWriter(&files)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "f", Size: int64(size)}))
+	_, err := w.Write(make([]byte, size))
+	require.NoError(t, errors.Join(err, w.Close()))
+	return files.Bytes()
+}
+
 func TestFilesOfABuild(t *testing.T) {
 	s := newSite(t, nil)
 	a, b := s.request(keyA, `{"name":"a"}`), s.request(keyB, `{"name":"b"}`)
@@ -242,16 +253,12 @@ func TestFilesOfABuild(t *testing.T) {
 	assert.False(t, link.Present)
 	s.refused(404, keyB, "GET", "/templates/"+a.TemplateID+"/files/"+hash, "")
 	s.refused(400, keyA, "GET", "/templates/"+a.TemplateID+"/files/..%2fx", "")
-	var files bytes.Buffer
-	w := tar.NewWriter(&files)
-	require.NoError(t, w.WriteHeader(&tar.Header{Name: "f", Size: 1}))
-	_, _ = w.Write([]byte("x"))
-	require.NoError(t, w.Close())
-	assert.Equal(t, 401, s.send(link.URL+"x", files.Bytes()))
-	assert.Equal(t, 401, s.send(strings.Replace(link.URL, a.TemplateID, b.TemplateID, 1), files.Bytes()))
-	assert.Equal(t, 400, s.send(strings.Replace(link.URL, hash, "x", 1), files.Bytes()))
+	files := archiveOf(t, 1)
+	assert.Equal(t, 401, s.send(link.URL+"x", files))
+	assert.Equal(t, 401, s.send(strings.Replace(link.URL, a.TemplateID, b.TemplateID, 1), files))
+	assert.Equal(t, 400, s.send(strings.Replace(link.URL, hash, "x", 1), files))
 	assert.Equal(t, 400, s.send(link.URL, []byte("no archive")))
-	assert.Equal(t, 201, s.send(link.URL, files.Bytes()))
+	assert.Equal(t, 201, s.send(link.URL, files))
 	assert.Equal(t, 201, s.ask(keyA, "GET", "/templates/"+a.TemplateID+"/files/"+hash, "", &link).StatusCode)
 	assert.True(t, link.Present)
 	kept, err := os.ReadDir(filepath.Join(s.dir, a.TemplateID))
@@ -259,10 +266,10 @@ func TestFilesOfABuild(t *testing.T) {
 	assert.Len(t, kept, 1, "what was refused isn't kept")
 	assert.Equal(t, 202, s.ask(keyA, "POST", a.path(), `{"steps":[{"type":"COPY","args":["f","/f","",""],"filesHash":"`+hash+`"}]}`, nil).StatusCode)
 	<-s.m.begun
-	assert.Equal(t, 409, s.send(link.URL, files.Bytes()), "the build has begun")
+	assert.Equal(t, 409, s.send(link.URL, files), "the build has begun")
 	assert.Equal(t, 204, s.ask(keyA, "DELETE", "/templates/"+a.TemplateID, "", nil).StatusCode)
 	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(s.dir, a.TemplateID)); return os.IsNotExist(err) }, hangGuard, time.Millisecond)
-	assert.Equal(t, 401, s.send(link.URL, files.Bytes()))
+	assert.Equal(t, 401, s.send(link.URL, files))
 }
 
 func TestBuildsAreBounded(t *testing.T) {
@@ -364,6 +371,29 @@ func TestABuildTakesNoRoomOfASnapshot(t *testing.T) {
 	assert.Contains(t, s.until(keyA, a, buildFailed).Reason.Message, "its limit of disk")
 	all, _ := s.m.shelf.List()
 	assert.Empty(t, all)
+}
+
+// TestUploadsCountForTheirKey: before they are stored, until the build's end.
+func TestUploadsCountForTheirKey(t *testing.T) {
+	s := newSite(t, func(text string) (apikeys.Key, bool) {
+		key, ok := keys(text)
+		key.Disk = 5 << 20
+		return key, ok
+	})
+	put := func(a buildAnswer, size int) int {
+		var link struct{ URL string }
+		s.ask(keyA, "GET", "/templates/"+a.TemplateID+"/files/"+strings.Repeat("0f", 32), "", &link)
+		return s.send(link.URL, archiveOf(t, size))
+	}
+	first, second := s.request(keyA, `{"name":"a"}`), s.request(keyA, `{"name":"b"}`)
+	assert.Equal(t, 429, put(first, 6<<20))
+	assert.Equal(t, 201, put(first, 2<<20))
+	assert.Equal(t, 201, put(first, 2<<20), "replaces the other one")
+	assert.Equal(t, 429, put(second, 4<<20))
+	assert.Equal(t, 201, put(second, 2<<20))
+	assert.Equal(t, 429, put(second, 2<<20), "both are there for a moment")
+	assert.Equal(t, 204, s.ask(keyA, "DELETE", "/templates/"+first.TemplateID, "", nil).StatusCode)
+	assert.Equal(t, 201, put(second, 2<<20))
 }
 
 // TestAnUploadEndsWithItsBuild, whether its client sends anything or not; and no build

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	_ "github.com/wisbox/wisbox/internal/properties"
 	"github.com/wisbox/wisbox/internal/registry"
 )
 
