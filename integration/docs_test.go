@@ -64,7 +64,7 @@ var docsPages = map[string]docsPage{
 	}},
 	"docs/changes.md": {
 		setUp: project,
-		as:    []string{"…", "echo more >>README.md", "apply box --3way  ", "apply box --3way || [ $? = 1 ]"},
+		as:    []string{"…", "echo more >>README.md", "box project/src  ", "box project/station  ", "apply box --3way  ", "apply box --3way || [ $? = 1 ]"},
 		says:  []string{"M  project/README.md\n1 change would be written\n", "\n1 change written\n0 changes written\n", "wisbox/box"},
 	},
 	"docs/ci.md": {

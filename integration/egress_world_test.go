@@ -264,9 +264,10 @@ start python3 -c "$FETCH" http://api.example.com/v1/x 2>&1 | tail -n 1
 `)
 	lines := strings.Split(out, "\n")
 	assert.Equal(t, []string{
-		"wisbox-ca.pem", "wisbox-placeholder-TOK", "searched", "api.example.com /v1/x auth=Bearer " + strings.Repeat("*", len(secretValue)),
-	}, lines[:4])
-	assert.Contains(t, lines[4], "GET /v2/x")
-	assert.NotContains(t, lines[5], "Bearer")
+		"wisbox-apt.conf", "wisbox-ca.pem", "wisbox-wgetrc", "wisbox-placeholder-TOK", "searched",
+		"api.example.com /v1/x auth=Bearer " + strings.Repeat("*", len(secretValue)),
+	}, lines[:6])
+	assert.Contains(t, lines[6], "GET /v2/x")
+	assert.NotContains(t, lines[7], "Bearer")
 	assert.NotContains(t, out, secretValue)
 }

@@ -153,7 +153,7 @@ func TestAPauseOutlivesTheHolder(t *testing.T) {
 				kill(t, holder, signal)
 				require.Eventually(t, func() bool { return isZombie("/proc/" + strconv.Itoa(holder)) }, 30*time.Second, 5*time.Millisecond)
 				h.requirePaused()
-				assert.Contains(t, h.fail("ps", "box"), "session resume")
+				assert.Contains(t, h.fail("ps", "box"), "wisbox resume")
 			}
 			h.do("session", "resume", "box")
 			grows()

@@ -13,10 +13,6 @@ if MODE == "eats":
 if MODE == "floods":
     for i in range(40):
         sys.stdout.write("y" * 99_999 + "\n")
-if MODE == "counts":
-    for i in range(300_000):
-        print("line", i)
-    sys.stdout.flush()
 if MODE == "silent":
     time.sleep(3600)
 
@@ -52,6 +48,9 @@ while True:
     asked = conn.recv(100).decode().strip()
     if asked:  # not the look whether it listens
         count += 1
+        if MODE == "counts":
+            for i in range(100_000):
+                print("line", (count - 1) * 100_000 + i)
         conn.sendall(("\n".join(facts()) if asked == "facts" else f"{asked} {count}").encode() + b"\n")
         print("asked", asked, flush=True)
     conn.close()
