@@ -3,11 +3,13 @@ package podman
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/containers/podman/v5/libpod/define"
 
+	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -66,8 +68,19 @@ func (s *Sandbox) takeBack(ctx context.Context) {
 	s.limits = nil
 }
 
+// freezes bounds the attempts to pause a container: on a busy machine, a runtime may give up before the kernel has
+// stopped all of its threads.
+var freezes = retry.Times{Count: 4, Pause: 100 * time.Millisecond}
+
+// errThawed is the cause if a container goes on running although it can be paused here.
+var errThawed = errors.New("it still runs")
+
 // freeze pauses the container; it isn't an error if it is paused already.
 func (s *Sandbox) freeze(ctx context.Context) error {
+	return freezes.Do(ctx, func(err error) bool { return errors.Is(err, errThawed) }, func() error { return s.tryFreeze(ctx) })
+}
+
+func (s *Sandbox) tryFreeze(ctx context.Context) error {
 	err := s.b.do(ctx, request{method: http.MethodPost, path: containerPath(s.name, "/pause")})
 	if !isAnswer(err) {
 		return explain(ctx, "pause the container", err)
@@ -86,7 +99,7 @@ func (s *Sandbox) freeze(ctx context.Context) error {
 	if host, lookErr := s.b.Service(ctx); lookErr == nil && host.Rootless && host.CgroupVersion == "v1" {
 		return fail(sandbox.ErrUnsupported, err, "podman can't pause this session's programs here: pausing needs the cgroup freezer, which rootless Podman has only with cgroup v2; use cgroup v2, or run wisbox as root")
 	}
-	return fail(sandbox.ErrUnsupported, err, "podman can't pause this session's programs here, see `wisbox doctor`")
+	return fail(sandbox.ErrUnsupported, fmt.Errorf("%w: %w", errThawed, err), "podman can't pause this session's programs here, see `wisbox doctor`")
 }
 
 // Resume implements [sandbox.Pauser]. It doesn't end with ctx.

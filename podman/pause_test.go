@@ -3,6 +3,7 @@ package podman
 import (
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -114,7 +115,8 @@ func TestAHostThatCannotPauseSaysSo(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close(t.Context())
 	refuse := func() error {
-		server.Fault("POST", "/pause", podmantest.Fails(500, "can not pause containers on rootless containers with cgroup V1"))
+		fails := podmantest.Fails(500, "can not pause containers on rootless containers with cgroup V1")
+		server.Fault("POST", "/pause", slices.Repeat([]http.HandlerFunc{fails}, freezes.Count)...)
 		err := pauserOf(t, s).Pause(t.Context())
 		require.ErrorIs(t, err, sandbox.ErrUnsupported)
 		return err
@@ -122,7 +124,20 @@ func TestAHostThatCannotPauseSaysSo(t *testing.T) {
 	require.NotContains(t, refuse().Error(), "use cgroup v2", "it has that")
 	host := &b.eng.Load().info.Host
 	host.Security.Rootless, host.CgroupsVersion = true, "v1"
-	require.ErrorContains(t, refuse(), "use cgroup v2")
+	server.Fault("POST", "/pause", podmantest.Fails(500, "no"))
+	require.ErrorContains(t, pauserOf(t, s).Pause(t.Context()), "use cgroup v2")
+}
+
+func TestARuntimeThatGivesUpIsAskedAgain(t *testing.T) {
+	b, server := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	p := pauserOf(t, s)
+	server.Fault("POST", "/pause", podmantest.Fails(500, "unable to freeze"), podmantest.Fails(500, "unable to freeze"))
+	require.NoError(t, p.Pause(t.Context()))
+	require.Equal(t, "paused", server.Containers()[0].State)
+	require.NoError(t, p.Resume(t.Context()))
 }
 
 // TestAPauseThatCannotBeTakenBackIsWhole: the next resume restarts its time limits too.
