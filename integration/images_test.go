@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -151,6 +152,32 @@ func TestABuildsErrorsAreThoseOfTheContainerfile(t *testing.T) {
 			assert.NotContains(t, last, "&imagebuilder")
 			requireNoImage(t, tag)
 		})
+	}
+}
+
+// TestTheStepsOfABuildHaveAMaximumOfProcesses: a step is root, on a rootful machine the host's.
+func TestTheStepsOfABuildHaveAMaximumOfProcesses(t *testing.T) {
+	const forks = `import os, time
+n = 0
+try:
+    for n in range(3000):
+        if os.fork() == 0:
+            time.sleep(600)
+except OSError as e:
+    print("after", n, "forks:", e.strerror)`
+	dir := writeTree(t, map[string]string{"forks.py": forks, "Containerfile": "FROM localhost/wisbox\nUSER root\nCOPY forks.py /\nRUN python3 /forks.py\nRUN true\n"})
+	out, err := newHome(t).command("image", "build", "-t", ownName(t), dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	got := regexp.MustCompile(`after (\d+) forks: Resource temporarily unavailable`).FindSubmatch(out)
+	require.NotNil(t, got, "%s", out)
+	n, err := strconv.Atoi(string(got[1]))
+	require.NoError(t, err)
+	assert.LessOrEqual(t, n, 1024)
+	assert.Greater(t, n, 512, "a compiler needs some")
+	if os.Getuid() == 0 {
+		left, err := filepath.Glob("/sys/fs/cgroup/*/wisbox-builds/*/cgroup.procs")
+		require.NoError(t, err)
+		assert.Empty(t, left, "the runtime removes the group of a step")
 	}
 }
 
