@@ -4,7 +4,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
+	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,9 +19,13 @@ import (
 	"github.com/wisbox/wisbox/serve/e2b"
 )
 
-// auditFile is the log of uses of keys, in the server's directory: JSON lines, each with the hash
-// of the previous line, in at most four files of 8 MiB.
-const auditFile = "audit.jsonl"
+// auditFile is the log of changes that keys made, and readsFile that of other uses: requests that only read, and those that
+// were refused. So a key can't push its changes out by reading. Both are in the server's directory: JSON lines, each with the hash of the
+// previous line, in at most four files of 8 MiB.
+const (
+	auditFile = "audit.jsonl"
+	readsFile = "audit-reads.jsonl"
+)
 
 // use is a line of that log.
 type use struct {
@@ -28,6 +35,7 @@ type use struct {
 	Route   string    `json:"route"`
 	Sandbox string    `json:"sandbox,omitempty"` // its alias in the server's log
 	Status  int       `json:"status"`
+	Times   int       `json:"times,omitempty"` // the last of so many equal ones, see folded
 }
 
 // observer counts requests, and logs those with a key.
@@ -38,8 +46,9 @@ type observer struct {
 	log      *slog.Logger
 	root     *os.Root
 
-	mu    sync.Mutex
-	audit *audit.Log
+	mu      sync.Mutex
+	changes *audit.Log
+	reads   folded
 }
 
 func newObserver(dir string, log *slog.Logger) (*observer, error) {
@@ -47,15 +56,19 @@ func newObserver(dir string, log *slog.Logger) (*observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	uses, err := audit.Open(root, auditFile, nil)
+	changes, err := audit.Open(root, auditFile, nil)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
+	}
+	reads, err := audit.Open(root, readsFile, nil)
+	if err != nil {
+		return nil, errors.Join(err, changes.Close(), root.Close())
 	}
 	return &observer{
 		requests: exposition.NewCounter("wisbox_serve_requests_total", "Requests by route and status.", "route", "status"),
 		seconds: exposition.NewHistogram("wisbox_serve_request_duration_seconds", "Duration of requests by route; streams last as long as their programs.",
 			[]float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 120}, "route"),
-		log: log, root: root, audit: uses,
+		log: log, root: root, changes: changes, reads: folded{log: reads},
 	}, nil
 }
 
@@ -68,9 +81,61 @@ func (o *observer) observe(r e2b.Request) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.audit.Append(use{r.Time, r.ID, r.Key, r.Route, r.Sandbox, r.Status}); err != nil {
+	u := use{Time: r.Time, Request: r.ID, Key: r.Key, Route: r.Route, Sandbox: r.Sandbox, Status: r.Status}
+	reads, refused := r.Method == http.MethodGet || r.Method == http.MethodHead, r.Status >= http.StatusBadRequest
+	note := o.changes.Append
+	if reads || refused {
+		note = func(any) error { return o.reads.note(u) }
+	}
+	if err := note(u); err != nil {
 		o.log.Error("note the use of a key", "error", err)
 	}
+}
+
+const (
+	foldTime = time.Minute
+	maxFolds = 10_000
+)
+
+// folded is a log in which equal uses are one line: the first of a minute is written at once, and those that follow as
+// one when the minute is over and the next use comes, or the log is closed.
+type folded struct {
+	log   *audit.Log
+	since time.Time // begin of the minute
+	more  map[use]use
+}
+
+func (f *folded) note(u use) error {
+	if len(f.more) >= maxFolds || u.Time.Sub(f.since).Abs() >= foldTime {
+		if err := f.flush(); err != nil {
+			return err
+		}
+		f.since, f.more = u.Time, map[use]use{}
+	}
+	same := u
+	same.Time, same.Request = time.Time{}, ""
+	last, known := f.more[same]
+	u.Times = last.Times
+	if known {
+		u.Times++
+	}
+	f.more[same] = u
+	if known {
+		return nil
+	}
+	return f.log.Append(u)
+}
+
+// flush writes what is not yet written.
+func (f *folded) flush() error {
+	var errs []error
+	for _, u := range slices.SortedFunc(maps.Values(f.more), func(a, b use) int { return a.Time.Compare(b.Time) }) {
+		if u.Times > 0 {
+			errs = append(errs, f.log.Append(u))
+		}
+	}
+	f.more = nil
+	return errors.Join(errs...)
 }
 
 // Gather implements [metrics.Gatherer].
@@ -113,5 +178,5 @@ func (o *observer) writer(others metrics.Gatherer) func(io.Writer) error {
 func (o *observer) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return errors.Join(o.audit.Close(), o.root.Close())
+	return errors.Join(o.reads.flush(), o.reads.log.Close(), o.changes.Close(), o.root.Close())
 }

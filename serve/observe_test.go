@@ -2,9 +2,12 @@ package serve
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,19 +35,51 @@ func newWatch(t *testing.T) (*observer, string) {
 
 func TestTheUseOfAKeyIsNotedAndNothingElse(t *testing.T) {
 	o, dir := newWatch(t)
-	o.observe(e2b.Request{ID: "r1", Time: time.Unix(1, 0).UTC(), Route: "GET /sandboxes/{id}", Status: 200, Key: "key_1", Sandbox: "abcd"})
+	o.observe(e2b.Request{ID: "r1", Time: time.Unix(1, 0).UTC(), Method: "POST", Route: "POST /sandboxes/{id}/timeout", Status: 204, Key: "key_1", Sandbox: "abcd"})
 	o.observe(e2b.Request{ID: "r2", Route: "port", Status: 200})
 	o.observe(e2b.Request{ID: "r3", Route: "POST /sandboxes", Status: 401})
 	raw, err := os.ReadFile(filepath.Join(dir, auditFile))
 	require.NoError(t, err)
 	assert.Equal(t, 1, bytes.Count(raw, []byte{'\n'}))
-	assert.Contains(t, string(raw), `"time":"1970-01-01T00:00:01Z","request":"r1","key":"key_1","route":"GET /sandboxes/{id}","sandbox":"abcd","status":200`)
+	assert.Contains(t, string(raw), `"time":"1970-01-01T00:00:01Z","request":"r1","key":"key_1","route":"POST /sandboxes/{id}/timeout","sandbox":"abcd","status":204`)
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	defer root.Close()
 	report, err := audit.Verify(root, auditFile)
 	require.NoError(t, err)
 	assert.Empty(t, report.Problems)
+}
+
+// TestAKeyCantPushItsChangesOut by reading, or by what is refused: they are in another log, where equal ones are one line.
+func TestAKeyCantPushItsChangesOut(t *testing.T) {
+	dir := t.TempDir()
+	o, err := newObserver(dir, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	made := e2b.Request{ID: "made", Time: time.Unix(0, 0).UTC(), Method: "POST", Route: "POST /sandboxes", Status: 201, Key: "key_1"}
+	o.observe(made)
+	look, refused := made, made
+	look.Method, look.Route, look.Status = "GET", "GET /sandboxes", 200
+	refused.ID, refused.Status = "no", 429
+	for i := range 150_000 {
+		look.ID, look.Time = strconv.Itoa(i), time.Unix(0, 0).UTC().Add(time.Duration(i)*time.Millisecond)
+		o.observe(look)
+	}
+	refused.Time = look.Time
+	o.observe(refused)
+	require.NoError(t, o.Close())
+	changes, err := os.ReadFile(filepath.Join(dir, auditFile))
+	require.NoError(t, err)
+	assert.Equal(t, 1, bytes.Count(changes, []byte{'\n'}))
+	assert.Contains(t, string(changes), `"request":"made"`)
+	reads, err := os.ReadFile(filepath.Join(dir, readsFile))
+	require.NoError(t, err)
+	var seen []string
+	for line := range strings.Lines(string(reads)) {
+		var u use
+		require.NoError(t, json.Unmarshal([]byte(line), &u))
+		seen = append(seen, fmt.Sprintf("%s %d %d", u.Request, u.Status, u.Times))
+	}
+	assert.Equal(t, []string{"0 200 0", "59999 200 59999", "60000 200 0", "119999 200 59999", "120000 200 0", "no 429 0", "149999 200 29999"}, seen)
 }
 
 func TestTheServersNumbers(t *testing.T) {

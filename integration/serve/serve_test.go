@@ -331,9 +331,12 @@ func TestKeysOfTheCommandLine(t *testing.T) {
 	assert.Contains(t, numbers, `wisbox_serve_requests_total{route="POST /sandboxes",status="429"} 2`)
 	assert.Contains(t, numbers, "wisbox_sessions ")
 	said := s.stop()
-	audit, err := os.ReadFile(filepath.Join(w.cache, "serve", "audit.jsonl"))
+	changes, err := os.ReadFile(filepath.Join(w.cache, "serve", "audit.jsonl"))
+	require.NoError(t, err)
+	audit, err := os.ReadFile(filepath.Join(w.cache, "serve", "audit-reads.jsonl"))
 	require.NoError(t, err)
 	assert.Contains(t, string(audit), `"key":"`+listed[0].ID+`","route":"POST /sandboxes","status":429`)
+	audit = append(audit, changes...)
 	for _, secret := range []string{key, next, watcher, id} {
 		assert.NotContains(t, said, secret)
 		assert.NotContains(t, numbers, secret)
