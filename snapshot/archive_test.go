@@ -324,10 +324,13 @@ func assertEmpty(t testing.TB, b *bench) {
 	}
 }
 
-// watchHeap records the maximum size of the heap until stop.
+// watchHeap records by how much the heap grows at most until stop.
 func watchHeap(most *uint64) (stop func()) {
 	usual := debug.SetGCPercent(20) // so that it measures live memory, with little garbage
 	runtime.GC()
+	runtime.GC() // the first one leaves what is in pools, such as the buffers of earlier tests
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -336,7 +339,7 @@ func watchHeap(most *uint64) (stop func()) {
 		for {
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			*most = max(*most, m.HeapAlloc)
+			*most = max(*most, m.HeapAlloc-min(m.HeapAlloc, before.HeapAlloc))
 			select {
 			case <-done:
 				return
