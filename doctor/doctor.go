@@ -65,6 +65,7 @@ type Service struct {
 	RuntimePackage                 string   // e.g. runc_1.1.5+ds1-1_amd64; "" or Unknown if it isn't known
 	RuntimeFeatures                []string // e.g. +SECCOMP, of crun; nil if they aren't known
 	Rootless                       bool
+	ChangesDevices                 bool // the runtime may change device nodes of the host
 	CgroupVersion, CgroupManager   string
 	StorageDriver                  string
 }
@@ -162,7 +163,7 @@ func (e *examination) run(ctx context.Context) {
 	e.service = service
 	e.say(e.podman())
 	e.say(e.rootless(ctx)...)
-	e.say(e.storage(), e.cgroup(), e.runtime(), e.kernel())
+	e.say(e.storage(), e.cgroup(), e.runtime(), e.devices(), e.kernel())
 	e.say(e.check(ctx, func() Line { return e.leftovers(ctx) }))
 	image := e.check(ctx, func() Line { return e.image(ctx) })
 	e.say(image)

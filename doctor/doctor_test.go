@@ -176,6 +176,7 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 		{"no program", "first program", doctor.Broken, func(h *host) { h.noProgram = fault }},
 		{"vfs", "storage", doctor.NotEnforced, func(h *host) { h.service.StorageDriver = "vfs" }},
 		{"cgroup v1", "cgroup", doctor.NotEnforced, func(h *host) { h.service.Rootless, h.service.CgroupVersion = true, "v1" }},
+		{"a runtime that changes /dev/null", "devices", doctor.NotEnforced, func(h *host) { h.service.ChangesDevices = true }},
 		{"an old runc", "runtime", doctor.NotEnforced, func(h *host) { h.service.Runtime = "runc 1.1.5" }},
 		{"an old crun", "runtime", doctor.NotEnforced, func(h *host) { h.service.Runtime = "crun version 1.8.1" }},
 		{"an old kernel", "kernel", doctor.NotEnforced, func(h *host) { h.service.Kernel = "5.4.0-1" }},

@@ -105,6 +105,18 @@ func (e *examination) runtime() Line {
 	return judge("runtime", text, parseVersion(text), among(holes, e.service.RuntimeFeatures), e.changelog())
 }
 
+// devices checks whether device nodes of the host stay as they are without wisbox' help.
+func (e *examination) devices() Line {
+	if e.service.ChangesDevices {
+		return Line{
+			"devices", NotEnforced,
+			e.service.Runtime + " may give a device node of this machine, such as /dev/null, to a container's user; wisbox puts that back after each start, and --strict refuses this runtime",
+			"update crun to 1.24 or later, or runc to 1.1.5 or later",
+		}
+	}
+	return Line{"devices", OK, "containers leave this machine's device nodes alone", ""}
+}
+
 // among leaves out the holes of what a build doesn't have, if its features are known.
 func among(holes []hole, features []string) []hole {
 	return slices.DeleteFunc(slices.Clone(holes), func(h hole) bool {

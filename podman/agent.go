@@ -129,7 +129,9 @@ func (s *Sandbox) isFar(ctx context.Context) bool {
 }
 
 func (s *Sandbox) restart(ctx context.Context) error {
-	err := s.b.do(ctx, request{method: http.MethodPost, path: containerPath(s.name, "/restart"), query: url.Values{"t": {"0"}}})
+	err := s.b.devices.during(func() error {
+		return s.b.do(ctx, request{method: http.MethodPost, path: containerPath(s.name, "/restart"), query: url.Values{"t": {"0"}}})
+	})
 	if isAnswer(err) { // it ended meanwhile, or can't be ended
 		return fail(sandbox.ErrLost, err, "the container did not restart")
 	}

@@ -24,7 +24,8 @@ type Backend struct {
 	eng     atomic.Pointer[engine] // the connection in use, nil until needed
 	finding *lock.Mutex            // held by the one who looks for it
 	agent   agentFile
-	creates chan struct{}          // a place in it is a create under way
+	creates chan struct{} // a place in it is a create under way
+	devices *hostDevices
 	shifted atomic.Pointer[string] // the storage of which a mount with shifted ids was made; nil before
 
 	isolation sandbox.Isolation // of the sandboxes that it makes
@@ -50,7 +51,7 @@ func New(_ context.Context, opts *Options) (*Backend, error) {
 func newBackend(o Options, isolation sandbox.Isolation) *Backend {
 	return &Backend{
 		opts: o, log: o.Logger, isolation: isolation,
-		finding: lock.New(),
+		finding: lock.New(), devices: newHostDevices(o.Logger),
 		creates: make(chan struct{}, o.MaxCreates),
 	}
 }

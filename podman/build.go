@@ -68,7 +68,7 @@ func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sa
 	}
 	ctx, tooMuch, stop := boundDisk(ctx, e.info.Store.GraphRoot, build.MaxDisk)
 	defer stop()
-	if err := e.build(ctx, r, end); err != nil {
+	if err := b.devices.during(func() error { return e.build(ctx, r, end) }); err != nil {
 		return cmp.Or(tooMuch(), err)
 	}
 	return nil

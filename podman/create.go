@@ -210,7 +210,9 @@ func (b *Backend) undoCreate(ctx context.Context, c container) {
 }
 
 func (b *Backend) start(ctx context.Context, name string) error {
-	err := b.do(ctx, request{method: http.MethodPost, path: containerPath(name, "/start"), limit: createTimeout})
+	err := b.devices.during(func() error {
+		return b.do(ctx, request{method: http.MethodPost, path: containerPath(name, "/start"), limit: createTimeout})
+	})
 	if err != nil {
 		b.log.Warn("container did not start", "name", name, "error", err)
 	}

@@ -53,6 +53,18 @@ func (i *hostInfo) runtimeName() string {
 	return first
 }
 
+// changesDevices reports whether the runtime is one that gives a device node of the host, if it is a container's standard stream,
+// to the container's user: crun before 1.24 (its issue 1845) and runc 1.1.3 and 1.1.4 (its issue 3674). Rootless it can't.
+func (i *hostInfo) changesDevices() bool {
+	var major, minor, patch int
+	name := i.runtimeName()
+	if n, _ := fmt.Sscanf(name, "crun %d.%d", &major, &minor); n == 2 {
+		return !i.Host.Security.Rootless && (major < 1 || major == 1 && minor < 24)
+	}
+	n, _ := fmt.Sscanf(name, "runc %d.%d.%d", &major, &minor, &patch)
+	return !i.Host.Security.Rootless && n == 3 && major == 1 && minor == 1 && (patch == 3 || patch == 4)
+}
+
 // runtimeFeatures are those that crun lists, such as +SECCOMP.
 func (i *hostInfo) runtimeFeatures() []string {
 	return slices.DeleteFunc(strings.Fields(i.Host.OCIRuntime.Version), func(word string) bool { return !strings.HasPrefix(word, "+") })
@@ -87,7 +99,9 @@ type Service struct {
 	CgroupManager  string   `json:"cgroup_manager"`
 	StorageDriver  string   `json:"storage_driver"`
 	Kernel         string   `json:"kernel"`
-	SELinuxEnabled bool     `json:"selinux,omitempty"`
+	// ChangesDevices says that the runtime may change device nodes of the host, which wisbox puts back.
+	ChangesDevices bool `json:"changes_devices,omitempty"`
+	SELinuxEnabled bool `json:"selinux,omitempty"`
 }
 
 // Service finds Podman, or starts the private service, and describes it. The URL is a host path, which
@@ -102,6 +116,6 @@ func (b *Backend) Service(ctx context.Context) (Service, error) {
 		From: e.from, Own: e.own, URL: e.conn.URI.Redacted(), Version: e.info.Version.Version,
 		Rootless: h.Security.Rootless, Runtime: e.info.runtimeName(), RuntimePackage: h.OCIRuntime.Package, Features: e.info.runtimeFeatures(),
 		CgroupVersion: h.CgroupsVersion, CgroupManager: h.CgroupManager,
-		StorageDriver: e.info.Store.GraphDriverName, Kernel: h.Kernel, SELinuxEnabled: h.Security.SELinuxEnabled,
+		StorageDriver: e.info.Store.GraphDriverName, Kernel: h.Kernel, ChangesDevices: e.info.changesDevices(), SELinuxEnabled: h.Security.SELinuxEnabled,
 	}, nil
 }

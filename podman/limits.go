@@ -52,5 +52,8 @@ func (s *Sandbox) gaps(ctx context.Context, hello agent.Hello) ([]string, error)
 	if !s.b.isGVisor() {
 		gaps = append(gaps, counterGaps(s.spec.Limits, hello, s.hasOwnIDs(ctx))...)
 	}
+	if e, err := s.b.engine(ctx); err == nil && e.info.changesDevices() {
+		gaps = append(gaps, e.info.runtimeName()+" may change the owner of device nodes of the host, which wisbox puts back")
+	}
 	return gaps, nil
 }

@@ -61,7 +61,7 @@ func (s *service) tryRuntime(ctx context.Context, env []string, name string) boo
 	cmd := exec.CommandContext(ctx, s.podman, "run", "--rm", "--network", "none", "--log-driver", "none", "--name", "wisbox-try-"+strings.ToLower(rand.Text()[:8]),
 		"--rootfs", root, "/nothing")
 	cmd.Env, cmd.Dir = append(env[:len(env):len(env)], "CONTAINERS_CONF="+conf), s.dir
-	err = cmd.Run()
+	err = s.devices.during(cmd.Run)
 	var exit *exec.ExitError
 	ok := errors.As(err, &exit) && exit.ExitCode() == 127
 	s.log.Info("oci runtime tried", "runtime", name, "works", ok)

@@ -38,6 +38,7 @@ type service struct {
 	flags   []string // for podman, before its command
 	idle    time.Duration
 	ours    bool // it ends with this process
+	devices *hostDevices
 	log     interface {
 		Info(msg string, args ...any)
 	}

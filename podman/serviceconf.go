@@ -31,7 +31,7 @@ func (b *Backend) newService() (*service, error) {
 	if err := rundir.Private(b.opts.RuntimeDir); err != nil {
 		return nil, err
 	}
-	s := &service{state: b.opts.StateDir, podman: podman, runtime: b.opts.Runtime, runsc: runtimePath(b.opts.Runsc), idle: b.opts.idle, log: b.log}
+	s := &service{state: b.opts.StateDir, podman: podman, runtime: b.opts.Runtime, runsc: runtimePath(b.opts.Runsc), idle: b.opts.idle, log: b.log, devices: b.devices}
 	if b.isGVisor() {
 		if s.runsc == "" {
 			return nil, errNoRunsc

@@ -108,8 +108,8 @@ func (c container) basics(g *specgen.ContainerBasicConfig) {
 	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
 	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
 	g.LogConfiguration = &specgen.LogConfig{Driver: "none"}
-	g.Passwd = ptr(false) // the image's own, or ours is mounted
-	g.Terminal, g.Stdin = ptr(false), ptr(false)
+	g.Passwd = ptr(false)                       // the image's own, or ours is mounted
+	g.Terminal, g.Stdin = ptr(false), ptr(true) // a pipe: without it, stdin is the host's /dev/null, see hostDevices
 }
 
 func (c container) storage(g *specgen.ContainerStorageConfig) {

@@ -37,6 +37,19 @@ func names(b *Backend) []string {
 	return out
 }
 
+func TestRuntimesThatChangeDeviceNodesAreKnown(t *testing.T) {
+	for text, want := range map[string]bool{
+		"crun version 1.8.1\ncommit: f8a": true, "crun version 1.21": true, "crun version 1.24": false, "crun version 2.0": false,
+		"runc version 1.1.3": true, "runc version 1.1.4+ds1": true, "runc version 1.1.5+ds1": false, "runc version 1.3.3": false, "runsc version release-20260101": false, "": false,
+	} {
+		var i hostInfo
+		i.Host.OCIRuntime.Version = text
+		require.Equal(t, want, i.changesDevices(), text)
+		i.Host.Security.Rootless = true
+		require.False(t, i.changesDevices(), text)
+	}
+}
+
 func TestAnExplicitChoiceIsTheOnlyPlace(t *testing.T) {
 	clean(t)
 	t.Setenv("CONTAINER_HOST", "unix:///c.sock")

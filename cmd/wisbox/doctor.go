@@ -90,7 +90,7 @@ type patient struct {
 func (p patient) Service(ctx context.Context) (doctor.Service, error) {
 	s, err := p.b.Service(ctx)
 	return doctor.Service{
-		From: s.From, Version: s.Version, Runtime: s.Runtime, RuntimePackage: s.RuntimePackage, RuntimeFeatures: s.Features, Kernel: s.Kernel, Rootless: s.Rootless,
+		From: s.From, Version: s.Version, Runtime: s.Runtime, RuntimePackage: s.RuntimePackage, RuntimeFeatures: s.Features, Kernel: s.Kernel, Rootless: s.Rootless, ChangesDevices: s.ChangesDevices,
 		CgroupVersion: s.CgroupVersion, CgroupManager: s.CgroupManager, StorageDriver: s.StorageDriver,
 	}, err
 }

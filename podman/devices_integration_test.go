@@ -1,0 +1,46 @@
+//go:build integration
+
+package podman
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestARuntimeLeavesNoDeviceNodeChanged: a runtime in whose place a script changes a node of the test before it calls the real one, or fails.
+func TestARuntimeLeavesNoDeviceNodeChanged(t *testing.T) {
+	d, log := standInDevices(t)
+	service, err := newHost(t, nil).Service(t.Context())
+	require.NoError(t, err)
+	name, _, _ := strings.Cut(service.Runtime, " ")
+	script, fail := filepath.Join(t.TempDir(), "runtime"), filepath.Join(t.TempDir(), "fail")
+	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, `#!/bin/sh
+case " $* " in *" start "*|*" create "*)
+	chown 100999:5 %[1]s/null; chmod 600 %[1]s/zero
+	[ ! -e %[2]s ] || { echo "it does not start" >&2; exit 1; };;
+esac
+exec %[3]s "$@"
+`, d.dirs[0], fail, runtimePath(name)), 0o755))
+	h := newHost(t, &Options{Runtime: script})
+	h.devices = d
+	null, zero := d.node("null"), d.node("zero")
+	s := h.create(h.spec("devices"))
+	out, _ := sh(t, s, "echo works")
+	assert.Equal(t, "works\n", out)
+	assert.Equal(t, 2, strings.Count(log.String(), "it was put back"), log.String())
+	assert.Equal(t, []deviceNode{null, zero}, []deviceNode{d.node("null"), d.node("zero")})
+	require.NoError(t, s.Close(t.Context()))
+
+	log.Reset()
+	require.NoError(t, os.WriteFile(fail, nil, 0o600))
+	_, err = h.Create(t.Context(), h.spec("fails"))
+	require.Error(t, err)
+	assert.Contains(t, log.String(), "it was put back")
+	assert.Equal(t, []deviceNode{null, zero}, []deviceNode{d.node("null"), d.node("zero")})
+}

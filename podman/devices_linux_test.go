@@ -1,0 +1,99 @@
+package podman
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// standInDevices has a directory of the test with nodes of its own, of harmless devices.
+func standInDevices(t *testing.T) (d *hostDevices, log *bytes.Buffer) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root may change device nodes; root's run of this test does it")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"null", "zero"} {
+		require.NoError(t, unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+		require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o666))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	log = &bytes.Buffer{}
+	return &hostDevices{dirs: []string{dir, filepath.Join(dir, "nothing")}, record: filepath.Join(t.TempDir(), "record"), log: slog.New(slog.NewTextHandler(log, nil))}, log
+}
+
+func (d *hostDevices) node(name string) deviceNode {
+	n, _, _ := nodeAt(filepath.Join(d.dirs[0], name))
+	return n
+}
+
+func TestTheHostsDeviceNodesStayAsTheyWere(t *testing.T) {
+	d, log := standInDevices(t)
+	null, file := filepath.Join(d.dirs[0], "null"), filepath.Join(d.dirs[0], "file")
+	was, failed := d.node("null"), errors.New("it did not start")
+	for _, result := range []error{nil, failed} {
+		got := d.during(func() error {
+			require.NoError(t, errors.Join(os.Chown(null, 100_999, 5), os.Chmod(null, 0o600), os.Chmod(file, 0o640)))
+			return result
+		})
+		require.Equal(t, result, got)
+		assert.Equal(t, was, d.node("null"))
+		assert.Contains(t, log.String(), "it was put back")
+		assert.Contains(t, log.String(), null)
+		log.Reset()
+	}
+	require.NoError(t, d.during(func() error { return nil }))
+	require.NoError(t, os.Chmod(null, 0o660), "an administrator's change")
+	time.Sleep(2 * coarse) // a change of just before can't be told from one of meanwhile
+	was = d.node("null")
+	require.NoError(t, d.during(func() error { return os.Remove(filepath.Join(d.dirs[0], "zero")) }))
+	assert.Equal(t, was, d.node("null"))
+	assert.Empty(t, log.String())
+}
+
+// TestAStartIsNotComparedWithWhatAnotherOneBroke: the second begins after the first runtime has changed a node.
+func TestAStartIsNotComparedWithWhatAnotherOneBroke(t *testing.T) {
+	d, _ := standInDevices(t)
+	null := filepath.Join(d.dirs[0], "null")
+	was := d.node("null")
+	broken, ended := make(chan struct{}), make(chan struct{})
+	var both sync.WaitGroup
+	both.Go(func() {
+		assert.NoError(t, d.during(func() error {
+			err := os.Chown(null, 100_999, 5)
+			close(broken)
+			<-ended
+			return err
+		}))
+	})
+	<-broken
+	assert.NoError(t, d.during(func() error { return nil }))
+	close(ended)
+	both.Wait()
+	assert.Equal(t, was, d.node("null"))
+}
+
+// TestWhatAKilledProcessLeftIsPutBack by the next start.
+func TestWhatAKilledProcessLeftIsPutBack(t *testing.T) {
+	d, log := standInDevices(t)
+	was := d.node("null")
+	_, killed, err := d.before(time.Now().Add(-coarse))
+	require.NoError(t, err)
+	require.NoError(t, os.Chown(filepath.Join(d.dirs[0], "null"), 100_999, 5))
+	record, err := os.ReadFile(d.record)
+	require.NoError(t, err)
+	killed()
+	require.NoError(t, os.WriteFile(d.record, record, 0o600)) // as if it had not ended in order
+	require.NoError(t, d.during(func() error { return nil }))
+	assert.Equal(t, was, d.node("null"))
+	assert.Contains(t, log.String(), "it was put back")
+}
