@@ -142,7 +142,7 @@ func (p *Proxy) reverse(d policy.Decision, s site, line *Line) *httputil.Reverse
 			pr.Out.Host = pr.Out.URL.Host
 			dropHeaders(pr.Out.Header, d.Limited())
 			if s.tls {
-				p.inject(pr.Out.Header, d.InjectionsFor(pr.In.Method, pr.In.URL.Path))
+				p.inject(pr.Out, d.InjectionsFor(pr.In.Method, pr.In.URL.Path))
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -195,8 +195,11 @@ func dropHeaders(h http.Header, bounded bool) {
 
 // inject adds secrets. It replaces a placeholder that the program sent in place, also inside Basic's encoding;
 // otherwise it sets the header.
-func (p *Proxy) inject(h http.Header, all []policy.Injection) {
-	secrets := p.state.Load().secrets
+func (p *Proxy) inject(r *http.Request, all []policy.Injection) {
+	secrets, h := p.state.Load().secrets, r.Header
+	for _, i := range all {
+		i.DropOthers(h, r.URL)
+	}
 	for _, i := range all {
 		value := secrets[i.Secret]
 		if value == "" {

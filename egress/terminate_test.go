@@ -51,6 +51,26 @@ func TestASecretIsAddedOutsideOfTheSandbox(t *testing.T) {
 	assert.Equal(t, []any{"GET", "/x", 200, "https", "api.example.com"}, []any{l.Method, l.Path, l.Status, l.Kind, l.Rule})
 }
 
+// TestASecretGoesAlone: a program can't use the host with a key of its own.
+func TestASecretGoesAlone(t *testing.T) {
+	w := newWorld(t)
+	w.secure("api.example.com", echo)
+	own := []string{"Authorization", "Bearer mine", "Cookie", "session=mine", "x_api_key", "mine", "X-Goog-Api-Key", "mine", "X-Trace", "kept"}
+	b := w.box(injected("api.example.com:X-Key=KEY,alone=yes"))
+	a := b.get("https://api.example.com/v1?a=1&key=mine&%6bey=mine&b=2;Access_Token=mine&c=%20", own...)
+	assert.Contains(t, a.body, `GET api.example.com /v1?a=1&c=%20 auth="" key=["value-of-KEY"]`)
+	assert.Contains(t, a.body, "[X-Trace]")
+	for _, name := range []string{"Cookie", "X_api_key", "X-Goog-Api-Key"} {
+		assert.NotContains(t, a.body, "["+name+"]")
+	}
+	two := w.box(injected("api.example.com:Authorization=KEY,alone=yes", "api.example.com:X-Api-Key=other,alone=yes"))
+	a = two.get("https://api.example.com/v1", own...)
+	assert.Contains(t, a.body, `auth="value-of-KEY"`)
+	assert.Contains(t, a.body, "[X-Api-Key]")
+	other := w.box(injected("api.example.com:X-Key=KEY"))
+	assert.Contains(t, other.get("https://api.example.com/v1?key=mine", own...).body, `/v1?key=mine auth="Bearer mine"`, "only if it is asked for")
+}
+
 func TestAPlaceholderIsReplacedWhereItStands(t *testing.T) {
 	w := newWorld(t)
 	w.secure("api.example.com", echo)

@@ -483,7 +483,7 @@ func (o *agentOptions) injectKey(so *wisbox.SessionOptions, api coderAPI, at *ur
 	maps.Copy(secrets, so.Secrets)
 	so.Secrets = secrets
 	so.Allow = append(so.Allow, at.Hostname()+":"+cmp.Or(at.Port(), "443"))
-	rule := policy.Injection{Host: at.Hostname(), Header: api.header, Scheme: api.scheme, Secret: name, Env: api.key}
+	rule := policy.Injection{Host: at.Hostname(), Header: api.header, Scheme: api.scheme, Secret: name, Env: api.key, Alone: true}
 	rule.Access.Prefix = strings.TrimSuffix(at.Path, "/")
 	so.Inject = append(so.Inject, rule.String())
 	return rule.Placeholder(), nil

@@ -91,7 +91,7 @@ func TestAnotherServerGetsTheKeyOverTLSAlone(t *testing.T) {
 	_, so, err := forAgent(t, "claude", func(o *agentOptions) { o.apiURL = "https://gateway.example.com:8443/a/" })
 	require.NoError(t, err)
 	assert.Equal(t, []string{"gateway.example.com:8443"}, so.Allow)
-	assert.Equal(t, []string{"gateway.example.com:x-api-key=ANTHROPIC_API_KEY,path=/a,env=ANTHROPIC_API_KEY"}, so.Inject)
+	assert.Equal(t, []string{"gateway.example.com:x-api-key=ANTHROPIC_API_KEY,path=/a,env=ANTHROPIC_API_KEY,alone=yes"}, so.Inject)
 	assert.Equal(t, "https://gateway.example.com:8443/a/", so.Env["ANTHROPIC_BASE_URL"])
 
 	_, so, err = forAgent(t, "codex", func(o *agentOptions) { o.apiURL, o.allow = "http://127.0.0.1:11434/v1", []string{"host:11434"} })

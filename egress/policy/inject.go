@@ -3,6 +3,8 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,11 +15,12 @@ import (
 
 // Injection adds a secret to the requests to one host, outside of the sandbox:
 //
-//	HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME]
+//	HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME][,alone=yes]
 //
 // The request's HEADER is set to the value of the secret of that name, after SCHEME and a space if there is one.
 // Methods and path say which requests get it. If every injection of the host has some, they also restrict all requests
-// of programs to the host. NAME is a variable that holds the placeholder.
+// of programs to the host. NAME is a variable that holds the placeholder. With alone=yes these requests have no other credential that a program
+// added: it can't use the host as somebody else, such as an account to which it would send data.
 type Injection struct {
 	Host   string
 	Header string
@@ -28,6 +31,8 @@ type Injection struct {
 	Access Access
 	// Env is the variable with the placeholder; "" for none.
 	Env string
+	// Alone drops other credentials from these requests, see [Injection.DropOthers].
+	Alone bool
 }
 
 // Placeholder returns the value that programs send in place of the secret if they require one. It is not a secret.
@@ -49,7 +54,44 @@ func (i Injection) String() string {
 	if i.Env != "" {
 		text += ",env=" + i.Env
 	}
+	if i.Alone {
+		text += ",alone=yes"
+	}
 	return text
+}
+
+// Headers and parameters in which APIs take credentials, in lower case.
+var (
+	credentialHeaders = []string{"authorization", "cookie", "api-key", "apikey", "x-api-key", "x-goog-api-key", "x-auth-token", "x-access-token"}
+	credentialParams  = []string{"key", "api_key", "api-key", "apikey", "access_token", "token", "auth_token"}
+)
+
+// DropOthers removes credentials from a request's headers and query, before the secret is added, if i is Alone. A server may know other
+// names for them.
+func (i Injection) DropOthers(h http.Header, u *url.URL) {
+	if !i.Alone {
+		return
+	}
+	for name := range h {
+		lower := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+		if slices.Contains(credentialHeaders, lower) && lower != strings.ToLower(i.Header) {
+			delete(h, name)
+		}
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		if !slices.ContainsFunc(strings.Split(pair, ";"), isCredential) { // some servers split there
+			kept = append(kept, pair)
+		}
+	}
+	u.RawQuery = strings.Join(kept, "&")
+}
+
+// isCredential reports whether a parameter of a query is one, or can't be read.
+func isCredential(param string) bool {
+	name, _, _ := strings.Cut(param, "=")
+	plain, err := url.QueryUnescape(name)
+	return err != nil || slices.Contains(credentialParams, strings.ToLower(plain))
 }
 
 var (
@@ -143,8 +185,12 @@ func (i *Injection) parseOptions(text string) error {
 			if i.Env = value; !envName().MatchString(value) {
 				return fmt.Errorf("%q is not a name of a variable; write env=NAME", value)
 			}
+		case "alone":
+			if i.Alone = value == "yes"; !i.Alone {
+				return fmt.Errorf("alone=%s: write alone=yes, or leave it out", value)
+			}
 		default:
-			return fmt.Errorf("%q is unknown; write methods=, path= or env=", key)
+			return fmt.Errorf("%q is unknown; write methods=, path=, env= or alone=", key)
 		}
 	}
 	var err error

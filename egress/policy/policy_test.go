@@ -308,6 +308,7 @@ func TestABadInjectionSaysWhichPartIsWrong(t *testing.T) {
 		"api.example.com:X-Key=a,path=/%2e":     "isn't a plain path",
 		"api.example.com:X-Key=a,path=/,path=/": "given twice",
 		"api.example.com:X-Key=a,what=1":        `"what" is unknown`,
+		"api.example.com:X-Key=a,alone=no":      "write alone=yes",
 		"api.example.com:X-Key=a,":              "has no value",
 		"api.example.com:X-Key=a,env=1A":        "not a name of a variable",
 		"api.example.com:x-one=a":               "already has a secret",
