@@ -82,7 +82,7 @@ var layers = map[string][]string{
 	"agent/inside/files":   {"agent/filewire"},
 	"agent/files":          {"agent/filewire", "sandbox"},
 
-	"podman":          {"agent", "agent/files", "agent/native", "agent/resident", "agent/wire", "internal/lock", "internal/retry", "internal/rundir", "internal/undo", "podman/internal/see_readme_for_build_tags", "sandbox"},
+	"podman":          {"agent", "agent/files", "agent/native", "agent/resident", "agent/wire", "internal/lock", "internal/retry", "internal/rundir", "internal/undo", "podman/internal/see_readme_for_build_tags", "sandbox", "tool"},
 	"internal/beside": {"agent", "agent/files", "agent/native", "agent/resident", "internal/jsonfile", "sandbox"},
 	"images":          {"evaltool/lisp/driver", "internal/builds", "sandbox", "tool"},
 	"shelltool":       {"internal/budget", "internal/capture", "internal/toolerr", "sandbox", "tool", "vfs"},

@@ -17,6 +17,8 @@ import (
 
 	"github.com/containers/podman/v5/pkg/bindings"
 	"github.com/containers/podman/v5/pkg/errorhandling"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 const (
@@ -100,6 +102,9 @@ func (e *engine) do(ctx context.Context, r request) error {
 	if r.limit == 0 {
 		r.limit = 30 * time.Second
 	}
+	if r.sink == nil {
+		defer waits(ctx, "Podman, which has not answered yet")()
+	}
 	reqCtx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	reqCtx, stop := e.heartbeat(reqCtx)
@@ -115,6 +120,19 @@ func (e *engine) do(ctx context.Context, r request) error {
 		err = fmt.Errorf("%w: %w", errHung, err)
 	}
 	return err
+}
+
+// waitsAfter is how long a call waits before it says so.
+const waitsAfter = 2 * time.Second
+
+// waits tells the caller for what the call waits, if that takes long.
+func waits(ctx context.Context, what string) (done func()) {
+	report := tool.Progress(ctx)
+	if report == nil {
+		return func() {}
+	}
+	timer := time.AfterFunc(waitsAfter, func() { report(tool.Waits + what) })
+	return func() { timer.Stop() }
 }
 
 // pause waits before the next try, longer each time, with jitter.

@@ -109,6 +109,9 @@ func (e *endedError) Error() string {
 }
 func (e *endedError) Unwrap() error { return e.cause }
 
+// howToUnhang is advice for a service that doesn't answer.
+const howToUnhang = "a podman command that hangs may hold a lock for which it waits: look for one with `ps -ef | grep podman` and end it, or end the service, which starts again; then repeat the command"
+
 // explain returns the error of a request for a caller. doing describes the action, such as "create the
 // container".
 func explain(ctx context.Context, doing string, err error) error {
@@ -120,7 +123,7 @@ func explain(ctx context.Context, doing string, err error) error {
 	case errors.As(err, &ours):
 		return err
 	case errors.Is(err, errHung):
-		return fail(sandbox.ErrUnavailable, err, "podman's service does not answer (%s); restart it, or see `wisbox doctor`", doing)
+		return fail(sandbox.ErrUnavailable, err, "podman's service does not answer (%s); "+howToUnhang, doing)
 	case ctx.Err() != nil:
 		return fail(ctx.Err(), err, "could not %s in time", doing)
 	case errors.Is(err, context.DeadlineExceeded):

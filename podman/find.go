@@ -44,6 +44,7 @@ func (b *Backend) engine(ctx context.Context) (*engine, error) {
 	if e := b.eng.Load(); e != nil {
 		return e, nil
 	}
+	defer waits(ctx, "Podman's service, which starts or does not answer")()
 	e, err := b.find(ctx)
 	if err == nil {
 		b.eng.Store(e)
@@ -67,6 +68,7 @@ func (b *Backend) find(ctx context.Context) (*engine, error) {
 	}
 	var tried []string
 	var causes []error
+	hung := true
 	for _, p := range places {
 		e, err := p.connect(ctx)
 		if err == nil {
@@ -79,15 +81,24 @@ func (b *Backend) find(ctx context.Context) (*engine, error) {
 			return nil, fail(ctx.Err(), err, "could not connect to podman in time")
 		}
 		b.log.Warn("podman place failed", "place", p.name, "error", err)
+		hung = hung && isHung(err)
 		tried = append(tried, p.name+" ("+reason(err)+")")
 		causes = append(causes, fmt.Errorf("%s: %w", p.name, err))
 	}
 	if b.isGVisor() {
 		return nil, fail(sandbox.ErrUnavailable, errors.Join(causes...), howToGVisor, strings.Join(tried, ", "))
 	}
+	if hung {
+		return nil, fail(sandbox.ErrUnavailable, errors.Join(causes...), "podman's service does not answer; "+howToUnhang)
+	}
 	return nil, fail(sandbox.ErrUnavailable, errors.Join(causes...),
 		"no podman service could be reached; tried %s; start one with `systemctl --user start podman.socket`, "+
 			"point PODMAN_BASE_URL at a running one, or see `wisbox doctor`", strings.Join(tried, ", "))
+}
+
+func isHung(err error) bool {
+	var start *startError
+	return !errors.As(err, &start) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errHung))
 }
 
 // reason describes the cause without a host path.
@@ -100,7 +111,7 @@ func reason(err error) string {
 		return errOtherRuntime.Error()
 	case errors.As(err, &start):
 		return start.hint()
-	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errHung):
+	case isHung(err):
 		return "does not answer"
 	case errors.Is(err, os.ErrNotExist):
 		return "not there"

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/podman/podmantest"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
 )
 
 func pauserOf(t *testing.T, s sandbox.Sandbox) sandbox.Pauser {
@@ -126,6 +128,21 @@ func TestAHostThatCannotPauseSaysSo(t *testing.T) {
 	host.Security.Rootless, host.CgroupsVersion = true, "v1"
 	server.Fault("POST", "/pause", podmantest.Fails(500, "no"))
 	require.ErrorContains(t, pauserOf(t, s).Pause(t.Context()), "use cgroup v2")
+}
+
+// TestACallSaysThatItWaitsForPodman, once it has waited for a while.
+func TestACallSaysThatItWaitsForPodman(t *testing.T) {
+	b, server := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	said := make(chan string, 10)
+	server.Fault("POST", "/pause", func(w http.ResponseWriter, _ *http.Request) {
+		assert.Equal(t, "waiting for Podman, which has not answered yet", <-said)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	_ = pauserOf(t, s).Pause(tool.WithProgress(t.Context(), func(text string) { said <- text }))
+	require.Empty(t, said)
 }
 
 func TestARuntimeThatGivesUpIsAskedAgain(t *testing.T) {

@@ -11,6 +11,9 @@ type (
 	callerKey   struct{}
 )
 
+// Waits begins the texts of a progress that say for what a call waits before it can do anything.
+const Waits = "waiting for "
+
 // WithProgress returns a context whose calls report their progress to report, such as
 // the output so far. report must be quick and safe for concurrent use; each text
 // replaces the one before.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/wisbox/wisbox"
@@ -60,7 +61,21 @@ func (a *app) main(ctx context.Context, args []string) int {
 	a.args = args
 	root := a.newRootCmd()
 	root.SetArgs(args)
-	return a.report(ctx, root.ExecuteContext(ctx))
+	return a.report(ctx, root.ExecuteContext(tool.WithProgress(ctx, a.waits())))
+}
+
+// waits returns the function that says for what a command waits, once for each.
+func (a *app) waits() func(text string) {
+	var mu sync.Mutex
+	said := map[string]bool{}
+	return func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.HasPrefix(text, tool.Waits) && !said[text] {
+			said[text] = true
+			fmt.Fprintln(a.err, "wisbox:", text)
+		}
+	}
 }
 
 // report prints err and returns the exit code, as the help topic "exit-codes" describes it.
