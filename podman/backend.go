@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/wisbox/wisbox/agent/wire"
 	"github.com/wisbox/wisbox/internal/lock"
@@ -23,6 +24,8 @@ type Backend struct {
 	log     *slog.Logger
 	eng     atomic.Pointer[engine] // the connection in use, nil until needed
 	finding *lock.Mutex            // held by the one who looks for it
+	hung    error                  // of the last search, if the service did not answer; guarded by finding, as is hungAt
+	hungAt  time.Time
 	agent   agentFile
 	creates chan struct{} // a place in it is a create under way
 	devices *hostDevices

@@ -19,6 +19,9 @@ import (
 const (
 	// findTimeout bounds connecting to and pinging services that should be running.
 	findTimeout = 4 * time.Second
+	// hungFor is how long nobody asks a service again that did not answer, so that a command of several requests, and what it
+	// cleans up, doesn't wait for each.
+	hungFor = 5 * time.Second
 	// startTimeout bounds the start of the private service, including the choice of a runtime.
 	startTimeout = 20 * time.Second
 
@@ -44,8 +47,14 @@ func (b *Backend) engine(ctx context.Context) (*engine, error) {
 	if e := b.eng.Load(); e != nil {
 		return e, nil
 	}
+	if time.Since(b.hungAt) < hungFor {
+		return nil, b.hung
+	}
 	defer waits(ctx, "Podman's service, which starts or does not answer")()
 	e, err := b.find(ctx)
+	if errors.Is(err, errHung) {
+		b.hung, b.hungAt = err, time.Now()
+	}
 	if err == nil {
 		b.eng.Store(e)
 		b.log.Info("podman found", "from", e.from, "url", e.conn.URI.Redacted(), "version", e.info.Version.Version,
@@ -89,7 +98,7 @@ func (b *Backend) find(ctx context.Context) (*engine, error) {
 		return nil, fail(sandbox.ErrUnavailable, errors.Join(causes...), howToGVisor, strings.Join(tried, ", "))
 	}
 	if hung {
-		return nil, fail(sandbox.ErrUnavailable, errors.Join(causes...), "podman's service does not answer; "+howToUnhang)
+		return nil, fail(sandbox.ErrUnavailable, errors.Join(append(causes, errHung)...), "podman's service does not answer; "+howToUnhang)
 	}
 	return nil, fail(sandbox.ErrUnavailable, errors.Join(causes...),
 		"no podman service could be reached; tried %s; start one with `systemctl --user start podman.socket`, "+

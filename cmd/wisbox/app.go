@@ -61,7 +61,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	a.args = args
 	root := a.newRootCmd()
 	root.SetArgs(args)
-	return a.report(ctx, root.ExecuteContext(tool.WithProgress(ctx, a.waits())))
+	return a.report(ctx, root.ExecuteContext(ctx))
 }
 
 // waits returns the function that says for what a command waits, once for each.

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 const rootHelp = `wisbox gives an agent a workspace, a directory on this machine that programs
@@ -43,7 +45,11 @@ func (a *app) newRootCmd() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			a.ofTools = slices.Contains([]string{"mcp", "tools"}, nameOf(cmd))
+			name := nameOf(cmd)
+			a.ofTools = slices.Contains([]string{"mcp", "tools"}, name)
+			if !slices.Contains(alwaysHere, name) && !slices.Contains([]string{"mcp", "serve", "ui", "top"}, name) { // whose stderr is for their callers
+				cmd.SetContext(tool.WithProgress(cmd.Context(), a.waits()))
+			}
 			return a.chooseRemote(cmd)
 		},
 	}

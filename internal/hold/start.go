@@ -190,8 +190,12 @@ func ReadReady(r io.Reader, name string) error {
 	if json.Unmarshal(line, &said) == nil && said.Error != nil {
 		return said.Error
 	}
+	cause := fmt.Errorf("it said %q", line)
+	if err != nil {
+		cause = fmt.Errorf("%w: %w", cause, err)
+	}
 	return tool.Errorf(tool.Unavailable, "the process that holds session %s did not start; call again, and if the error stays see `wisbox doctor`", name).
-		Because(fmt.Errorf("it said %q (%w)", line, err))
+		Because(cause)
 }
 
 const maxReady = 64 << 10 // bytes of that line

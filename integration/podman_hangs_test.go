@@ -1,0 +1,70 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAPodmanThatHangsIsNamed: what needs no Podman works, and everything else says for what it waits.
+func TestAPodmanThatHangsIsNamed(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("rootless Podman keeps its runtime directory in its store; root's run of this test does it")
+	}
+	h := newHome(t)
+	private, err := os.MkdirTemp("/tmp", "wb") // short, for sockets
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(private)) })
+	run := func(args ...string) (string, error) {
+		cmd := h.command(args...)
+		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+private) // so Podman's service is of this test alone
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	works := func(args ...string) string {
+		t.Helper()
+		out, err := run(args...)
+		require.NoError(t, err, "%s", out)
+		return out
+	}
+	works("create", "box")
+	works("exec", "box", "--", "true")
+	service := serviceBelow(t, private)
+	require.NoError(t, syscall.Kill(service, syscall.SIGSTOP))
+	goOn := func() { _ = syscall.Kill(service, syscall.SIGCONT) }
+	t.Cleanup(goOn)
+	assert.Equal(t, "hello\n", works("exec", "box", "--", "echo", "hello"))
+	works("call", "box", "write_file", `{"file_path":"f","content":"x"}`)
+	works("ls")
+	works("diff", "box")
+	out, err := run("run", "--", "true")
+	require.Error(t, err)
+	assert.Contains(t, out, "wisbox: waiting for Podman")
+	assert.Contains(t, out, "podman's service does not answer; a podman command that hangs may hold a lock")
+	goOn()
+	works("rm", "-f", "box")
+	require.NoError(t, syscall.Kill(service, syscall.SIGTERM))
+}
+
+// serviceBelow returns the process of the Podman service whose socket is below dir.
+func serviceBelow(t *testing.T, dir string) int {
+	t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, path := range found {
+		line, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(line), "system\x00service\x00") && strings.Contains(string(line), "unix://"+dir) {
+			pid, err := strconv.Atoi(strings.Split(path, "/")[2])
+			require.NoError(t, err)
+			return pid
+		}
+	}
+	require.Fail(t, "no service")
+	return 0
+}
