@@ -21,7 +21,7 @@ import (
 
 // Listen opens an address for [Guard.Serve]: "host:port", or "unix:PATH" for a
 // socket that only this user can reach. The hosts localhost, 127.0.0.1 and ::1 stand for both address families of the loopback
-// interface; port 0 is one that is free in both. A socket's directory must belong to this user, with no access for others, and
+// interface, and port 0 for a port that is free in both. A socket's directory must belong to this user, with no access for others, and
 // no other user may be able to redirect its path. Listen creates a missing directory, and replaces the socket of a dead
 // server. Addresses beyond the loopback interface need tokens and TLS.
 func Listen(addr string, opts *Options) (net.Listener, error) {

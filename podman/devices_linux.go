@@ -26,7 +26,7 @@ func newHostDevices(log *slog.Logger) *hostDevices {
 	return &hostDevices{dirs: []string{"/dev", "/dev/pts", "/dev/net", "/dev/dri"}, record: "/run/wisbox-devices.json", log: log}
 }
 
-// deviceNode is what is kept of a node.
+// deviceNode describes a node.
 type deviceNode struct {
 	UID, GID, Mode uint32
 	Device         uint64 // its number

@@ -53,7 +53,7 @@ func TestTheHostsDeviceNodesStayAsTheyWere(t *testing.T) {
 	}
 	require.NoError(t, d.during(func() error { return nil }))
 	require.NoError(t, os.Chmod(null, 0o660), "an administrator's change")
-	time.Sleep(2 * coarse) // a change of just before can't be told from one of meanwhile
+	time.Sleep(2 * coarse) // a change of just before looks like one of meanwhile
 	was = d.node("null")
 	require.NoError(t, d.during(func() error { return os.Remove(filepath.Join(d.dirs[0], "zero")) }))
 	assert.Equal(t, was, d.node("null"))

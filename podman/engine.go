@@ -125,7 +125,7 @@ func (e *engine) do(ctx context.Context, r request) error {
 // waitsAfter is how long a call waits before it says so.
 const waitsAfter = 2 * time.Second
 
-// waits tells the caller for what the call waits, if that takes long.
+// waits reports for what the call waits, if that takes long.
 func waits(ctx context.Context, what string) (done func()) {
 	report := tool.Progress(ctx)
 	if report == nil {

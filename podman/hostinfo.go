@@ -53,8 +53,8 @@ func (i *hostInfo) runtimeName() string {
 	return first
 }
 
-// changesDevices reports whether the runtime is one that gives a device node of the host, if it is a container's standard stream,
-// to the container's user: crun before 1.24 (its issue 1845) and runc 1.1.3 and 1.1.4 (its issue 3674). Rootless it can't.
+// changesDevices reports whether the runtime gives a device node of the host, if it is a container's standard stream, to the
+// container's user: crun before 1.24 (its issue 1845) and runc 1.1.3 and 1.1.4 (its issue 3674). Rootless it can't.
 func (i *hostInfo) changesDevices() bool {
 	var major, minor, patch int
 	name := i.runtimeName()
