@@ -189,6 +189,11 @@ func (s *Sandbox) makeCompanion(ctx context.Context, c sandbox.Companion, main *
 		},
 		env: c.Env, dirs: c.Dirs, main: main.ID,
 	}
+	if e.own && e.info.Host.Security.Rootless {
+		if spec.log, err = s.b.newServiceLog(spec.name); err != nil {
+			return fail(sandbox.ErrUnavailable, err, "the directory of its output can't be made")
+		}
+	}
 	spec.labels[labelCompanion], spec.labels[labelBeside], spec.labels[labelAttempt] = c.Name, besideOf(main), rand.Text()
 	if spec.owner, err = s.dirOwner(ctx, spec); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -26,6 +27,29 @@ const (
 	heldLog   = ".wisbox-held"
 	formerLog = ".wisbox-former"
 )
+
+// serviceLogs returns the directory of a companion's output, if that isn't in Podman's own. Rootless, with IDs of its own, the
+// container has a directory that only its root may read, so that nobody could keep what is in it.
+func (b *Backend) serviceLogs(name string) string {
+	return filepath.Join(b.opts.StateDir, "services", name)
+}
+
+// newServiceLog makes that directory anew, and returns the path of conmon's file.
+func (b *Backend) newServiceLog(name string) (string, error) {
+	dir := b.serviceLogs(name)
+	err := os.RemoveAll(dir) // of a container that somebody else removed
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	return filepath.Join(dir, "ctr.log"), err
+}
+
+// dropServiceLog removes what a removed container may have left there.
+func (b *Backend) dropServiceLog(name string) {
+	if err := os.RemoveAll(b.serviceLogs(name)); err != nil {
+		b.log.Warn("the output of a removed service stays", "name", name, "error", err)
+	}
+}
 
 // logPath returns the file with a companion's output.
 func (s *Sandbox) logPath(ctx context.Context, name string) (string, error) {

@@ -25,6 +25,7 @@ type companion struct {
 	env   map[string]string
 	dirs  []string
 	owner string // of dirs, as options of a tmpfs; "" for root
+	log   string // file of its output; "" for Podman's
 }
 
 // generate returns the companion's spec: the one place that defines its isolation.
@@ -49,7 +50,7 @@ func (c companion) basics(g *specgen.ContainerBasicConfig) {
 	g.PidNS, g.UtsNS = private(), private()
 	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
 	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
-	g.LogConfiguration = &specgen.LogConfig{Driver: define.KubernetesLogging, Size: logFileSize}
+	g.LogConfiguration = &specgen.LogConfig{Driver: define.KubernetesLogging, Size: logFileSize, Path: c.log}
 	g.Passwd = ptr(false)
 	g.Terminal, g.Stdin = ptr(false), ptr(false)
 }

@@ -19,6 +19,7 @@ func (b *Backend) remove(ctx context.Context, name string) error {
 	for try := 1; try <= maxTries; try++ {
 		err = b.do(ctx, request{method: http.MethodDelete, path: containerPath(name, ""), query: query, limit: removeTimeout})
 		if hasStatus(err, http.StatusNotFound) {
+			b.dropServiceLog(name)
 			return nil
 		}
 		if says(err, "dependent containers") {
@@ -29,6 +30,7 @@ func (b *Backend) remove(ctx context.Context, name string) error {
 		}
 		gone, checkErr := b.isGone(ctx, name)
 		if gone {
+			b.dropServiceLog(name)
 			return nil
 		}
 		if err == nil {
