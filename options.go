@@ -238,7 +238,7 @@ type SessionOptions struct {
 	// Deny has the rules for connections that they may not make. It takes precedence over Allow.
 	Deny []string `json:"deny,omitempty"`
 	// Inject adds secrets to requests on their way, as
-	// HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME], see
+	// HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME][,alone=yes], see
 	// policy.Injection. Programs don't get such a secret.
 	Inject []string `json:"inject,omitempty"`
 	// EgressVia is the URL of a proxy through which all connections to public names go.
