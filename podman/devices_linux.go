@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,14 +24,18 @@ type hostDevices struct {
 }
 
 func newHostDevices(log *slog.Logger) *hostDevices {
-	return &hostDevices{dirs: []string{"/dev", "/dev/pts", "/dev/net", "/dev/dri"}, record: "/run/wisbox-devices.json", log: log}
+	return &hostDevices{dirs: []string{"/dev", "/dev/net"}, record: "/run/wisbox-devices.json", log: log}
 }
 
 // deviceNode describes a node.
 type deviceNode struct {
 	UID, GID, Mode uint32
-	Device         uint64 // its number
+	Device, Inode  uint64 // its number, and that of the node itself
 }
+
+// lent lists the major numbers of devices that login managers give to users, and take back: terminals, consoles, input, sound,
+// graphics. What changes there meanwhile is no fault of a runtime.
+var lent = []uint32{4, 5, 7, 13, 14, 29, 81, 116, 136, 137, 138, 139, 140, 141, 142, 143, 226}
 
 // coarse is the resolution of the kernel's times of files, at most.
 const coarse = 20 * time.Millisecond
@@ -122,14 +127,17 @@ func nodeAt(path string) (n deviceNode, changed time.Time, ok bool) {
 	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR && st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return n, changed, false
 	}
-	return deviceNode{st.Uid, st.Gid, st.Mode, st.Rdev}, time.Unix(st.Ctim.Unix()), true
+	if st.Mode&unix.S_IFMT == unix.S_IFCHR && slices.Contains(lent, unix.Major(st.Rdev)) {
+		return n, changed, false
+	}
+	return deviceNode{st.Uid, st.Gid, st.Mode, st.Rdev, st.Ino}, time.Unix(st.Ctim.Unix()), true
 }
 
 // putBack restores nodes that have changed since begun.
 func (d *hostDevices) putBack(before map[string]deviceNode, begun time.Time) {
 	for path, was := range before {
 		now, changed, ok := nodeAt(path)
-		if !ok || now == was || now.Device != was.Device || changed.Before(begun) {
+		if !ok || now == was || now.Device != was.Device || now.Inode != was.Inode || changed.Before(begun) {
 			continue
 		}
 		err := errors.Join(unix.Lchown(path, int(was.UID), int(was.GID)), unix.Chmod(path, was.Mode&0o7777))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,6 +81,26 @@ func TestAStartIsNotComparedWithWhatAnotherOneBroke(t *testing.T) {
 	close(ended)
 	both.Wait()
 	assert.Equal(t, was, d.node("null"))
+}
+
+// TestTheTerminalsOfUsersAreLeftAlone: another user may have the same terminal by the end of a long build.
+func TestTheTerminalsOfUsersAreLeftAlone(t *testing.T) {
+	d, log := standInDevices(t)
+	terminal, sound := filepath.Join(d.dirs[0], "terminal"), filepath.Join(d.dirs[0], "sound")
+	require.NoError(t, unix.Mknod(terminal, unix.S_IFCHR|0o620, int(unix.Mkdev(136, 200))))
+	require.NoError(t, unix.Mknod(sound, unix.S_IFCHR|0o660, int(unix.Mkdev(116, 200))))
+	null := filepath.Join(d.dirs[0], "null")
+	require.NoError(t, d.during(func() error {
+		made := unix.Mknod(null+".new", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3)))
+		return errors.Join(os.Chown(terminal, 60_002, 5), os.Chown(sound, 60_002, 5), made, os.Rename(null+".new", null))
+	}))
+	for _, path := range []string{terminal, sound} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.EqualValues(t, 60_002, info.Sys().(*syscall.Stat_t).Uid, path)
+	}
+	assert.EqualValues(t, 0o600, d.node("null").Mode&0o777, "another node of that name")
+	assert.Empty(t, log.String())
 }
 
 // TestWhatAKilledProcessLeftIsPutBack by the next start.
