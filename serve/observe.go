@@ -20,7 +20,7 @@ import (
 )
 
 // auditFile is the log of changes that keys made, and readsFile that of other uses: requests that only read, and those that
-// were refused. So a key can't push its changes out by reading. Both are in the server's directory: JSON lines, each with the hash of the
+// were refused. So a key can't push its changes out by reading, nor, as equal uses are folded, by changing nothing again and again. Both are in the server's directory: JSON lines, each with the hash of the
 // previous line, in at most four files of 8 MiB.
 const (
 	auditFile = "audit.jsonl"
@@ -47,7 +47,7 @@ type observer struct {
 	root     *os.Root
 
 	mu      sync.Mutex
-	changes *audit.Log
+	changes folded
 	reads   folded
 }
 
@@ -68,7 +68,7 @@ func newObserver(dir string, log *slog.Logger) (*observer, error) {
 		requests: exposition.NewCounter("wisbox_serve_requests_total", "Requests by route and status.", "route", "status"),
 		seconds: exposition.NewHistogram("wisbox_serve_request_duration_seconds", "Duration of requests by route; streams last as long as their programs.",
 			[]float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 120}, "route"),
-		log: log, root: root, changes: changes, reads: folded{log: reads},
+		log: log, root: root, changes: folded{log: changes}, reads: folded{log: reads},
 	}, nil
 }
 
@@ -83,11 +83,11 @@ func (o *observer) observe(r e2b.Request) {
 	defer o.mu.Unlock()
 	u := use{Time: r.Time, Request: r.ID, Key: r.Key, Route: r.Route, Sandbox: r.Sandbox, Status: r.Status}
 	reads, refused := r.Method == http.MethodGet || r.Method == http.MethodHead, r.Status >= http.StatusBadRequest
-	note := o.changes.Append
+	log := &o.changes
 	if reads || refused {
-		note = func(any) error { return o.reads.note(u) }
+		log = &o.reads
 	}
-	if err := note(u); err != nil {
+	if err := log.note(u); err != nil {
 		o.log.Error("note the use of a key", "error", err)
 	}
 }
@@ -178,5 +178,5 @@ func (o *observer) writer(others metrics.Gatherer) func(io.Writer) error {
 func (o *observer) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return errors.Join(o.reads.flush(), o.reads.log.Close(), o.changes.Close(), o.root.Close())
+	return errors.Join(o.reads.flush(), o.reads.log.Close(), o.changes.flush(), o.changes.log.Close(), o.root.Close())
 }

@@ -8,6 +8,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -98,7 +99,11 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			h.failed("a file of a sandbox could not be served", said)
 		}
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxDrained))
+	if errors.Is(err, os.ErrDeadlineExceeded) { // it has sent nothing for long enough
+		w.Header().Set("Connection", "close")
+	} else {
+		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxDrained))
+	}
 	writeJSON(w, r, own.status, refusal{own.status, own.message})
 }
 
