@@ -61,6 +61,8 @@ type budget struct {
 type Share struct {
 	b    *budget
 	rate *rate.Limiter
+	// marshal is a token for an answer that is being made: a client's answers wait for one another before they wait for those of others.
+	marshal chan struct{}
 
 	// guarded by b.mu
 	taken [resources]int64
@@ -73,7 +75,7 @@ func (b *budget) share(name string) *Share {
 	defer b.mu.Unlock()
 	s := b.shares[name]
 	if s == nil {
-		s = &Share{b: b, rate: rate.NewLimiter(b.rate, b.burst), parts: map[string]int{}, conns: map[*conn]bool{}}
+		s = &Share{b: b, rate: rate.NewLimiter(b.rate, b.burst), parts: map[string]int{}, conns: map[*conn]bool{}, marshal: make(chan struct{}, 1)}
 		b.shares[name] = s
 	}
 	return s

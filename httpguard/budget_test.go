@@ -19,7 +19,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +62,11 @@ func serveShared(t *testing.T, opts Options) *shared {
 	return s
 }
 
+// slowly is an answer that is made while it runs.
+type slowly func()
+
+func (f slowly) MarshalJSON() ([]byte, error) { f(); return []byte("1"), nil }
+
 func (s *shared) handle(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/health" {
 		return
@@ -77,6 +84,15 @@ func (s *shared) handle(w http.ResponseWriter, r *http.Request) {
 	case "/hang":
 		s.hung <- r.Header.Get("Client")
 		<-r.Context().Done()
+	case "/marshal":
+		_, free, err := Marshal(r.Context(), slowly(func() {
+			s.hung <- r.Header.Get("Client")
+			if r.Header.Get("Client") == "many" {
+				<-r.Context().Done()
+			}
+		}))
+		free()
+		s.errs <- err
 	case "/read":
 		_, err := io.Copy(io.Discard, r.Body)
 		s.errs <- err
@@ -423,4 +439,29 @@ func writeCert(t *testing.T, certFile, keyFile string) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)
 	return pool
+}
+
+// TestAClientsAnswersWaitForOneAnother: those of a client who asks for many at once don't hold up those of others.
+func TestAClientsAnswersWaitForOneAnother(t *testing.T) {
+	s := serveShared(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ask := func(ctx context.Context, client string) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/marshal", nil)
+		assert.NoError(t, err)
+		r.Header.Set("Client", client)
+		if res, err := http.DefaultClient.Do(r); err == nil {
+			_ = res.Body.Close()
+		}
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for range 4 * runtime.GOMAXPROCS(0) {
+		all.Go(func() { ask(ctx, "many") })
+	}
+	require.Equal(t, "many", <-s.hung)
+	ask(t.Context(), "other")
+	require.Equal(t, "other", <-s.hung)
+	require.NoError(t, <-s.errs)
 }

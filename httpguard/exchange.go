@@ -405,11 +405,19 @@ func Marshal(ctx context.Context, v any) (raw []byte, free func(), err error) {
 		raw, err = json.Marshal(v)
 		return raw, free, err
 	}
-	select {
-	case e.g.marshals <- struct{}{}:
-		defer func() { <-e.g.marshals }()
-	case <-ctx.Done():
-		return nil, free, ctx.Err()
+	places := []chan struct{}{e.g.marshals}
+	e.g.budget.mu.Lock()
+	if e.share != nil {
+		places = []chan struct{}{e.share.marshal, e.g.marshals}
+	}
+	e.g.budget.mu.Unlock()
+	for _, place := range places {
+		select {
+		case place <- struct{}{}:
+			defer func() { <-place }()
+		case <-ctx.Done():
+			return nil, free, ctx.Err()
+		}
 	}
 	if raw, err = json.Marshal(v); err != nil {
 		return nil, free, err
