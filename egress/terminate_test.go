@@ -57,10 +57,11 @@ func TestASecretGoesAlone(t *testing.T) {
 	w.secure("api.example.com", echo)
 	own := []string{"Authorization", "Bearer mine", "Cookie", "session=mine", "x_api_key", "mine", "X-Goog-Api-Key", "mine", "X-Trace", "kept"}
 	b := w.box(injected("api.example.com:X-Key=KEY,alone=yes"))
-	a := b.get("https://api.example.com/v1?a=1&key=mine&%6bey=mine&b=2;Access_Token=mine&c=%20", own...)
+	own = append(own, "Sec-WebSocket-Protocol", "realtime, openai-insecure-api-key.mine")
+	a := b.get("https://api.example.com/v1?a=1&key=mine&%6bey=mine&b=2;Access_Token=mine&$key=mine&%24httpHeaders=X-Goog-Api-Key:mine&upload_id=mine&c=%20", own...)
 	assert.Contains(t, a.body, `GET api.example.com /v1?a=1&c=%20 auth="" key=["value-of-KEY"]`)
 	assert.Contains(t, a.body, "[X-Trace]")
-	for _, name := range []string{"Cookie", "X_api_key", "X-Goog-Api-Key"} {
+	for _, name := range []string{"Cookie", "X_api_key", "X-Goog-Api-Key", "Sec-Websocket-Protocol"} {
 		assert.NotContains(t, a.body, "["+name+"]")
 	}
 	two := w.box(injected("api.example.com:Authorization=KEY,alone=yes", "api.example.com:X-Api-Key=other,alone=yes"))

@@ -62,8 +62,14 @@ func (i Injection) String() string {
 
 // Headers and parameters in which APIs take credentials, in lower case.
 var (
-	credentialHeaders = []string{"authorization", "cookie", "api-key", "apikey", "x-api-key", "x-goog-api-key", "x-auth-token", "x-access-token"}
-	credentialParams  = []string{"key", "api_key", "api-key", "apikey", "access_token", "token", "auth_token"}
+	credentialHeaders = []string{
+		"authorization", "cookie", "api-key", "apikey", "x-api-key", "x-goog-api-key", "x-auth-token", "x-access-token", "x-amz-security-token",
+		"x-goog-iam-authorization-token", "x-serverless-authorization", "ocp-apim-subscription-key",
+	}
+	credentialParams = []string{
+		"key", "api_key", "api-key", "apikey", "access_token", "token", "auth_token", "oauth_token", "subscription-key", "upload_id", "x-amz-signature", "x-amz-security-token",
+		"httpheaders", "httpmethod", // Google's ways to put headers and the method into the query
+	}
 )
 
 // DropOthers removes credentials from a request's headers and query, before the secret is added, if i is Alone. A server may know other
@@ -74,7 +80,8 @@ func (i Injection) DropOthers(h http.Header, u *url.URL) {
 	}
 	for name := range h {
 		lower := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
-		if slices.Contains(credentialHeaders, lower) && lower != strings.ToLower(i.Header) {
+		known := slices.Contains(credentialHeaders, lower) && lower != strings.ToLower(i.Header)
+		if known || lower == "sec-websocket-protocol" && strings.Contains(strings.ToLower(strings.Join(h[name], ",")), "key") { // as OpenAI's
 			delete(h, name)
 		}
 	}
@@ -91,7 +98,7 @@ func (i Injection) DropOthers(h http.Header, u *url.URL) {
 func isCredential(param string) bool {
 	name, _, _ := strings.Cut(param, "=")
 	plain, err := url.QueryUnescape(name)
-	return err != nil || slices.Contains(credentialParams, strings.ToLower(plain))
+	return err != nil || slices.Contains(credentialParams, strings.TrimPrefix(strings.ToLower(plain), "$")) // $key is key for Google
 }
 
 var (
