@@ -174,11 +174,40 @@ except OSError as e:
 	require.NoError(t, err)
 	assert.LessOrEqual(t, n, 1024)
 	assert.Greater(t, n, 512, "a compiler needs some")
-	if os.Getuid() == 0 {
-		left, err := filepath.Glob("/sys/fs/cgroup/*/wisbox-builds/*/cgroup.procs")
+	requireNoBuildGroup(t)
+}
+
+// requireNoBuildGroup checks that no cgroup of a build is left.
+func requireNoBuildGroup(t *testing.T) {
+	t.Helper()
+	for _, pattern := range []string{"/sys/fs/cgroup/*/wisbox-builds/*/cgroup.procs", "/sys/fs/cgroup/wisbox-builds/*/cgroup.procs"} {
+		left, err := filepath.Glob(pattern)
 		require.NoError(t, err)
-		assert.Empty(t, left, "the runtime removes the group of a step")
+		assert.Empty(t, left)
 	}
+}
+
+// TestAStepThatFreezesItselfEnds: a step is root, and may write to its own cgroup.
+func TestAStepThatFreezesItselfEnds(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a rootless step can't write to its cgroup; root's run of this test does it")
+	}
+	mark := strconv.Itoa(30_000_000 + os.Getpid())
+	dir := writeTree(t, map[string]string{"Containerfile": "FROM localhost/wisbox\nUSER root\n" +
+		"RUN sleep " + mark + " & sleep 0.3; echo FROZEN > /sys/fs/cgroup/freezer/freezer.state || echo 1 > /sys/fs/cgroup/cgroup.freeze; sleep 5\n"})
+	cmd := newHome(t).command("image", "build", "-t", ownName(t), dir)
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return sleeps(mark) }, time.Minute, 10*time.Millisecond)
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second): // it waits for its frozen step
+		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+		<-done
+	}
+	assert.Eventually(t, func() bool { return !sleeps(mark) }, time.Minute, 10*time.Millisecond)
+	requireNoBuildGroup(t)
 }
 
 // TestABuilderWithoutHereDocumentsSaysSo: that of Podman before 4.8.

@@ -3,16 +3,12 @@ package podman
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -55,9 +51,14 @@ func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sa
 		return err
 	}
 	defer end()
-	if err := e.boundProcesses(query); err != nil {
+	ended, err := b.boundSteps(e, query, build)
+	if err != nil {
 		return err
 	}
+	defer func() {
+		end() // the service first, which would start the next step
+		ended()
+	}()
 	if build.Explain {
 		r.explain = func(err error) *Error {
 			if version := e.info.Version.Version; build.HereDocs && says(err, "unknown instruction") && lacksHereDocs(version) {
@@ -116,39 +117,6 @@ func bound(query url.Values, build sandbox.ImageBuild) {
 		query.Set("cpuperiod", strconv.Itoa(period))
 		query.Set("cpuquota", strconv.FormatInt(int64(build.CPUs*period), 10))
 	}
-}
-
-// buildPids is the maximum number of processes of RUN steps: of all builds of the machine together, or rootless those
-// of this user's containers that have the same user ID. It is 4 times that of a session, for compilers.
-const buildPids = 1024
-
-// buildGroup is the cgroup of all RUN steps. It stays, empty, when they have ended.
-const buildGroup = "wisbox-builds"
-
-// boundProcesses bounds the processes of RUN steps. The API has no parameter for that: root's steps get a cgroup below one of
-// ours that is bounded; rootless steps may have none, but the kernel holds them to a resource limit, from which it
-// exempts real root. The steps of a service that isn't ours, which may be on another machine, aren't bounded.
-func (e *engine) boundProcesses(query url.Values) error {
-	if !e.alone {
-		return nil
-	}
-	if e.info.Host.Security.Rootless {
-		query.Set("ulimits", fmt.Sprintf(`["nproc=%d:%d"]`, buildPids, buildPids))
-		return nil
-	}
-	dir := filepath.Join("/sys/fs/cgroup", buildGroup)
-	if !unifiedCgroups() {
-		dir = filepath.Join("/sys/fs/cgroup/pids", buildGroup)
-	}
-	err := os.Mkdir(dir, 0o755) //nolint:gosec // as all groups
-	if err == nil || errors.Is(err, fs.ErrExist) {
-		err = setNumber(filepath.Join(dir, "pids.max"), buildPids)
-	}
-	if err != nil {
-		return fail(sandbox.ErrUnavailable, err, "the processes of a build can't be bounded: wisbox can't set up the cgroup %s, which needs the pids controller; see `wisbox doctor`", dir)
-	}
-	query.Set("cgroupparent", "/"+buildGroup+"/"+rand.Text()) // the runtime creates and removes it
-	return nil
 }
 
 // pulling matches Podman's error for an image of a FROM line that it could not pull.

@@ -184,12 +184,15 @@ func boundTCP(root string, data *define.InspectContainerData, limit int64) error
 }
 
 // setNumber writes a number to a file of the kernel's, which must exist.
-func setNumber(path string, n int64) error {
+func setNumber(path string, n int64) error { return setText(path, strconv.FormatInt(n, 10)) }
+
+// setText writes to a file of the kernel's, which must exist.
+func setText(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(strconv.FormatInt(n, 10))
+	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }
 

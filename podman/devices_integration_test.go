@@ -3,7 +3,9 @@
 package podman
 
 import (
+	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/sandbox"
 )
 
 // TestARuntimeLeavesNoDeviceNodeChanged: a runtime in whose place a script changes a node of the test before it calls the real one, or fails.
@@ -43,4 +47,26 @@ exec %[3]s "$@"
 	require.Error(t, err)
 	assert.Contains(t, log.String(), "it was put back")
 	assert.Equal(t, []deviceNode{null, zero}, []deviceNode{d.node("null"), d.node("zero")})
+}
+
+// TestAStepCantLiftTheLimitsOfItsBuild: it is root, and its own cgroup may be writable.
+func TestAStepCantLiftTheLimitsOfItsBuild(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a rootless step has no cgroup of its own to write to")
+	}
+	h := newHost(t, nil)
+	var said strings.Builder
+	lift := `for f in memory.memsw.limit_in_bytes memory.limit_in_bytes; do echo -1 > /sys/fs/cgroup/memory/$f && echo lifted $f; done
+echo max > /sys/fs/cgroup/memory.max && echo lifted memory.max
+python3 -c 'x = bytearray(400 << 20); print(len(x), "bytes")' || echo ended by $?
+`
+	err := h.BuildImage(t.Context(), tarOf(t, map[string]string{
+		"lift.sh": lift, "Containerfile": "FROM " + testImage() + "\nUSER root\nCOPY lift.sh /\nRUN sh /lift.sh\n",
+	}), sandbox.ImageBuild{Tag: "localhost/wisbox-test-lift:1", Memory: 128 << 20, CPUs: 0.5, NoNetwork: true, Progress: func(s string) { said.WriteString(s + "\n") }})
+	require.NoError(t, err, said.String())
+	t.Cleanup(func() {
+		_ = h.do(context.Background(), request{method: "DELETE", path: imagePath("localhost/wisbox-test-lift:1", ""), query: url.Values{"force": {"true"}}})
+	})
+	assert.Contains(t, said.String(), "ended by 137", said.String())
+	assert.NotContains(t, said.String(), "419430400")
 }
