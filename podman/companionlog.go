@@ -34,7 +34,7 @@ func (b *Backend) serviceLogs(name string) string {
 	return filepath.Join(b.opts.StateDir, "services", name)
 }
 
-// newServiceLog makes that directory anew, and returns the path of conmon's file.
+// newServiceLog makes that directory, empty, and returns the path of conmon's file.
 func (b *Backend) newServiceLog(name string) (string, error) {
 	dir := b.serviceLogs(name)
 	err := os.RemoveAll(dir) // of a container that somebody else removed
