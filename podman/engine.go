@@ -103,7 +103,7 @@ func (e *engine) do(ctx context.Context, r request) error {
 		r.limit = 30 * time.Second
 	}
 	if r.sink == nil {
-		defer waits(ctx, "Podman, which has not answered yet")()
+		defer waits(ctx, waitsAfter, "Podman, which has not answered yet")()
 	}
 	reqCtx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
@@ -122,16 +122,20 @@ func (e *engine) do(ctx context.Context, r request) error {
 	return err
 }
 
-// waitsAfter is how long a call waits before it says so.
-const waitsAfter = 2 * time.Second
+// How long a call waits before it says so: for a service that answers pings, which a busy machine makes slow; and for a ping, which is
+// sent after [pingAfter].
+const (
+	waitsAfter = 10 * time.Second
+	silentFor  = 2 * time.Second
+)
 
 // waits reports for what the call waits, if that takes long.
-func waits(ctx context.Context, what string) (done func()) {
+func waits(ctx context.Context, after time.Duration, what string) (done func()) {
 	report := tool.Progress(ctx)
 	if report == nil {
 		return func() {}
 	}
-	timer := time.AfterFunc(waitsAfter, func() { report(tool.Waits + what) })
+	timer := time.AfterFunc(after, func() { report(tool.Waits + what) })
 	return func() { timer.Stop() }
 }
 
@@ -215,6 +219,7 @@ func readError(resp *http.Response) error {
 func (e *engine) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
+	defer waits(ctx, silentFor, "Podman, whose service does not answer")()
 	return e.once(ctx, request{method: http.MethodGet, path: "/_ping"})
 }
 

@@ -50,7 +50,7 @@ func (b *Backend) engine(ctx context.Context) (*engine, error) {
 	if time.Since(b.hungAt) < hungFor {
 		return nil, b.hung
 	}
-	defer waits(ctx, "Podman's service, which starts or does not answer")()
+	defer waits(ctx, waitsAfter, "Podman's service, which starts")()
 	e, err := b.find(ctx)
 	if errors.Is(err, errHung) {
 		b.hung, b.hungAt = err, time.Now()
@@ -202,6 +202,7 @@ func dial(ctx context.Context, name string, o bindings.Options) (*engine, error)
 	if err := checkURI(o.URI); err != nil {
 		return nil, err
 	}
+	defer waits(ctx, silentFor, "Podman, whose service does not answer")() // it pings
 	conn, err := connect(ctx, o)
 	if err != nil {
 		return nil, err

@@ -130,15 +130,20 @@ func TestAHostThatCannotPauseSaysSo(t *testing.T) {
 	require.ErrorContains(t, pauserOf(t, s).Pause(t.Context()), "use cgroup v2")
 }
 
-// TestACallSaysThatItWaitsForPodman, once it has waited for a while.
+// TestACallSaysThatItWaitsForPodman, once the service has not answered for a while.
 func TestACallSaysThatItWaitsForPodman(t *testing.T) {
 	b, server := newFake(t)
 	s, err := b.Create(t.Context(), fakeSpec(t))
 	require.NoError(t, err)
 	defer s.Close(t.Context())
-	said := make(chan string, 10)
+	said, heard := make(chan string, 10), make(chan struct{})
+	server.Fault("GET", "/_ping", func(w http.ResponseWriter, _ *http.Request) {
+		<-heard
+		w.WriteHeader(http.StatusOK)
+	})
 	server.Fault("POST", "/pause", func(w http.ResponseWriter, _ *http.Request) {
-		assert.Equal(t, "waiting for Podman, which has not answered yet", <-said)
+		defer close(heard)
+		assert.Equal(t, "waiting for Podman, whose service does not answer", <-said)
 		w.WriteHeader(http.StatusNoContent)
 	})
 	_ = pauserOf(t, s).Pause(tool.WithProgress(t.Context(), func(text string) { said <- text }))
