@@ -48,6 +48,10 @@ func (b *Backend) boundSteps(e *engine, query url.Values, build sandbox.ImageBui
 		return func() {}, nil
 	}
 	g, err := newBuildGroup(build)
+	if err != nil && build.Memory == 0 && build.CPUs == 0 { // the user's own Containerfile
+		b.log.Warn("a build's steps have no maximum of processes", "error", err)
+		return func() {}, nil
+	}
 	if err != nil {
 		return nil, fail(sandbox.ErrUnavailable, err, "the steps of a build can't be bounded: wisbox can't set up a cgroup below %s; see `wisbox doctor`", groupRoot)
 	}
