@@ -84,7 +84,7 @@ var layers = map[string][]string{
 
 	"podman":          {"agent", "agent/files", "agent/native", "agent/resident", "agent/wire", "internal/lock", "internal/retry", "internal/rundir", "internal/undo", "podman/internal/see_readme_for_build_tags", "sandbox", "tool"},
 	"internal/beside": {"agent", "agent/files", "agent/native", "agent/resident", "internal/jsonfile", "sandbox"},
-	"images":          {"evaltool/lisp/driver", "internal/builds", "sandbox", "tool"},
+	"images":          {"evaltool/lisp/driver", "internal/builds", "internal/retry", "sandbox", "tool"},
 	"shelltool":       {"internal/budget", "internal/capture", "internal/toolerr", "sandbox", "tool", "vfs"},
 	"doctor":          {"sandbox", "tool"},
 	"cluster":         {"sandbox", "tool"}, "cluster/kubernetes": {"cluster", "internal/clip", "internal/retry", "sandbox", "tool"},

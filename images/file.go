@@ -16,6 +16,7 @@ import (
 
 	"github.com/distribution/reference"
 
+	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -107,9 +108,17 @@ func ContextDigest(ctx context.Context, opts *FileOptions) (string, error) {
 	return c.digest(ctx, c.look)
 }
 
-// send streams the context to the builder. An error of one of the files takes precedence over the builder's own error
-// about the incomplete context.
+// sends bounds the attempts of a build: Podman looks through all images for a cached step, and fails if one of them is
+// removed meanwhile.
+var sends = retry.Times{Count: 3, Pause: 200 * time.Millisecond}
+
 func (c *buildContext) send(ctx context.Context, b Builder, build sandbox.ImageBuild) error {
+	return sends.Do(ctx, func(err error) bool { return strings.Contains(err.Error(), "layer not known") }, func() error { return c.sendOnce(ctx, b, build) })
+}
+
+// sendOnce streams the context to the builder. An error of one of the files takes precedence over the builder's own error
+// about the incomplete context.
+func (c *buildContext) sendOnce(ctx context.Context, b Builder, build sandbox.ImageBuild) error {
 	r, w := io.Pipe()
 	read := make(chan error, 1)
 	go func() {

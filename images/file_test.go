@@ -206,6 +206,36 @@ func TestAFileThatShrinksMeanwhileIsNamed(t *testing.T) {
 	assert.ErrorContains(t, err, "context: f changed")
 }
 
+// racing is a builder that fails as Podman does while another image is removed.
+type racing struct {
+	*store
+	fails int
+	sizes []int64
+}
+
+func (s *racing) BuildImage(ctx context.Context, r io.Reader, build sandbox.ImageBuild) error {
+	if s.fails--; s.fails < 0 {
+		return s.store.BuildImage(ctx, r, build)
+	}
+	n, err := io.Copy(io.Discard, r)
+	s.sizes = append(s.sizes, n)
+	return errors.Join(errors.New("checking if cached image exists from a previous build: getting top layer info: layer not known"), err)
+}
+
+// TestABuildIsRepeatedIfAnImageWasRemovedMeanwhile, with the whole context, but not for ever.
+func TestABuildIsRepeatedIfAnImageWasRemovedMeanwhile(t *testing.T) {
+	dir := tree(t, map[string]string{"Containerfile": fromScratch, "f": strings.Repeat("x", 1<<20)})
+	s := &racing{store: newStore(), fails: 2}
+	_, err := BuildFile(t.Context(), s, &FileOptions{Context: dir, Tag: "x"})
+	require.NoError(t, err)
+	assert.Len(t, s.sizes, 2)
+	assert.Equal(t, s.sizes[0], s.sizes[1])
+	s.fails = 10
+	_, err = BuildFile(t.Context(), s, &FileOptions{Context: dir, Tag: "x"})
+	require.ErrorContains(t, err, "layer not known")
+	assert.Equal(t, 7, s.fails)
+}
+
 // reading is a builder that records the end of its context.
 type reading struct {
 	*store
