@@ -202,6 +202,12 @@ func (p *Proxy) inject(r *http.Request, all []policy.Injection) {
 	}
 	for _, i := range all {
 		value := secrets[i.Secret]
+		given := h.Get(i.Header)
+		for name := range h {
+			if (value != "" || i.Alone) && strings.EqualFold(strings.ReplaceAll(name, "_", "-"), strings.ReplaceAll(i.Header, "_", "-")) {
+				delete(h, name)
+			}
+		}
 		if value == "" {
 			continue // the rules have changed; the server will refuse the request
 		}
@@ -209,13 +215,8 @@ func (p *Proxy) inject(r *http.Request, all []policy.Injection) {
 		if i.Scheme != "" {
 			text = i.Scheme + " " + value
 		}
-		if sent, found := fill(h.Get(i.Header), i.Placeholder(), value); found {
+		if sent, found := fill(given, i.Placeholder(), value); found && !i.Alone {
 			text = sent
-		}
-		for given := range h {
-			if strings.EqualFold(strings.ReplaceAll(given, "_", "-"), strings.ReplaceAll(i.Header, "_", "-")) {
-				delete(h, given)
-			}
 		}
 		h.Set(i.Header, text)
 	}

@@ -64,6 +64,9 @@ func TestASecretGoesAlone(t *testing.T) {
 	for _, name := range []string{"Cookie", "X_api_key", "X-Goog-Api-Key", "Sec-Websocket-Protocol"} {
 		assert.NotContains(t, a.body, "["+name+"]")
 	}
+	one := w.box(injected("api.example.com:Authorization=Bearer KEY,env=API_KEY,alone=yes"))
+	beside := base64.StdEncoding.EncodeToString([]byte(one.Policy().Injections()[0].Placeholder() + ":mine"))
+	assert.Contains(t, one.get("https://api.example.com/", "Authorization", "Basic "+beside).body, `auth="Bearer value-of-KEY"`, "the whole header")
 	two := w.box(injected("api.example.com:Authorization=KEY,alone=yes", "api.example.com:X-Api-Key=other,alone=yes"))
 	a = two.get("https://api.example.com/v1", own...)
 	assert.Contains(t, a.body, `auth="value-of-KEY"`)

@@ -45,6 +45,7 @@ type observer struct {
 	registry *registry.Registry
 	log      *slog.Logger
 	root     *os.Root
+	now      func() time.Time
 
 	mu      sync.Mutex
 	changes folded
@@ -68,7 +69,7 @@ func newObserver(dir string, log *slog.Logger) (*observer, error) {
 		requests: exposition.NewCounter("wisbox_serve_requests_total", "Requests by route and status.", "route", "status"),
 		seconds: exposition.NewHistogram("wisbox_serve_request_duration_seconds", "Duration of requests by route; streams last as long as their programs.",
 			[]float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 120}, "route"),
-		log: log, root: root, changes: folded{log: changes}, reads: folded{log: reads},
+		log: log, root: root, now: time.Now, changes: folded{log: changes}, reads: folded{log: reads},
 	}, nil
 }
 
@@ -87,7 +88,7 @@ func (o *observer) observe(r e2b.Request) {
 	if reads || refused {
 		log = &o.reads
 	}
-	if err := log.note(u); err != nil {
+	if err := log.note(u, o.now()); err != nil {
 		o.log.Error("note the use of a key", "error", err)
 	}
 }
@@ -105,12 +106,13 @@ type folded struct {
 	more  map[use]use
 }
 
-func (f *folded) note(u use) error {
-	if len(f.more) >= maxFolds || u.Time.Sub(f.since).Abs() >= foldTime {
+// note notes a use that has just ended: it may have begun long ago.
+func (f *folded) note(u use, now time.Time) error {
+	if f.more == nil || len(f.more) >= maxFolds || now.Sub(f.since) >= foldTime {
 		if err := f.flush(); err != nil {
 			return err
 		}
-		f.since, f.more = u.Time, map[use]use{}
+		f.since, f.more = now, map[use]use{}
 	}
 	same := u
 	same.Time, same.Request = time.Time{}, ""

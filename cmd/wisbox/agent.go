@@ -484,7 +484,9 @@ func (o *agentOptions) injectKey(so *wisbox.SessionOptions, api coderAPI, at *ur
 	so.Secrets = secrets
 	so.Allow = append(so.Allow, at.Hostname()+":"+cmp.Or(at.Port(), "443"))
 	rule := policy.Injection{Host: at.Hostname(), Header: api.header, Scheme: api.scheme, Secret: name, Env: api.key, Alone: true}
-	rule.Access.Prefix = strings.TrimSuffix(at.Path, "/")
+	if rule.Access.Prefix = strings.TrimSuffix(at.Path, "/"); rule.Access.Prefix == "" && strings.HasSuffix(api.url, "//"+at.Host) {
+		rule.Access.Prefix = api.path
+	}
 	so.Inject = append(so.Inject, rule.String())
 	return rule.Placeholder(), nil
 }

@@ -32,12 +32,13 @@ type coderAPI struct {
 	key            string // the variable that holds the key; inside, the placeholder
 	url            string // the base URL in the agent's form; requests are below its path
 	header, scheme string // the header that carries the key
+	path           string // of all requests to the host of url, if that has none: another one, such as Google's /batch, could carry other credentials
 }
 
 var (
 	anthropicKey = coderAPI{key: "ANTHROPIC_API_KEY", header: "x-api-key"}
 	openaiKey    = coderAPI{key: "OPENAI_API_KEY", header: "Authorization", scheme: "Bearer"}
-	geminiKey    = coderAPI{key: "GEMINI_API_KEY", header: "x-goog-api-key"}
+	geminiKey    = coderAPI{key: "GEMINI_API_KEY", header: "x-goog-api-key", path: "/v1beta/"}
 )
 
 // at returns an API at a base URL.

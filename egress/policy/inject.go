@@ -67,7 +67,7 @@ var (
 		"x-goog-iam-authorization-token", "x-serverless-authorization", "ocp-apim-subscription-key",
 	}
 	credentialParams = []string{
-		"key", "api_key", "api-key", "apikey", "access_token", "token", "auth_token", "oauth_token", "subscription-key", "upload_id", "x-amz-signature", "x-amz-security-token",
+		"key", "api_key", "api-key", "apikey", "access_token", "token", "auth_token", "oauth_token", "bearer_token", "subscription-key", "x-goog-signature", "x-goog-credential", "googleaccessid", "upload_id", "x-amz-signature", "x-amz-security-token",
 		"httpheaders", "httpmethod", // Google's ways to put headers and the method into the query
 	}
 )
