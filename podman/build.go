@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -51,7 +52,8 @@ func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sa
 		return err
 	}
 	defer end()
-	ended, err := b.boundSteps(e, query, build)
+	var many atomic.Bool // cgroups
+	ended, err := b.boundSteps(e, query, build, func() { many.Store(true); end() })
 	if err != nil {
 		return err
 	}
@@ -70,6 +72,9 @@ func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sa
 	ctx, tooMuch, stop := boundDisk(ctx, e.info.Store.GraphRoot, build.MaxDisk)
 	defer stop()
 	if err := b.devices.during(func() error { return e.build(ctx, r, end) }); err != nil {
+		if many.Load() {
+			return fail(sandbox.ErrInvalid, err, "Containerfile: a step makes too many cgroups; change it, and build again")
+		}
 		return cmp.Or(tooMuch(), err)
 	}
 	return nil

@@ -5,11 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ const buildPids = 1024
 const (
 	groupRoot   = "/sys/fs/cgroup"
 	buildGroups = "wisbox-builds" // the cgroup of all RUN steps; it stays, empty
+	maxGroups   = 100             // that a step makes in its own
 )
 
 // buildGroup is the cgroup around the steps of one build. A step is root and may change the limits of its own group, or
@@ -38,8 +40,8 @@ type buildGroup struct {
 
 // boundSteps bounds the steps of a build together, and returns a function for its end, which leaves none of their processes. Podman's API has no
 // parameter for processes: root's steps get a cgroup below one of ours; rootless steps may have none, but the kernel holds them to a resource limit,
-// from which it exempts real root. The steps of a service that isn't ours, which may be on another machine, have the API's limits alone.
-func (b *Backend) boundSteps(e *engine, query url.Values, build sandbox.ImageBuild) (end func(), err error) {
+// from which it exempts real root. tooMany is called for a step that makes too many cgroups, if the kernel doesn't bound them. The steps of a service that isn't ours, which may be on another machine, have the API's limits alone.
+func (b *Backend) boundSteps(e *engine, query url.Values, build sandbox.ImageBuild, tooMany func()) (end func(), err error) {
 	if !e.alone {
 		return func() {}, nil
 	}
@@ -47,7 +49,7 @@ func (b *Backend) boundSteps(e *engine, query url.Values, build sandbox.ImageBui
 		query.Set("ulimits", fmt.Sprintf(`["nproc=%d:%d"]`, buildPids, buildPids))
 		return func() {}, nil
 	}
-	g, err := newBuildGroup(build)
+	g, err := newBuildGroup(build, b.log)
 	if err != nil && build.Memory == 0 && build.CPUs == 0 { // the user's own Containerfile
 		b.log.Warn("a build's steps have no maximum of processes", "error", err)
 		return func() {}, nil
@@ -56,7 +58,9 @@ func (b *Backend) boundSteps(e *engine, query url.Values, build sandbox.ImageBui
 		return nil, fail(sandbox.ErrUnavailable, err, "the steps of a build can't be bounded: wisbox can't set up a cgroup below %s; see `wisbox doctor`", groupRoot)
 	}
 	query.Set("cgroupparent", "/"+buildGroups+"/"+g.name+"/step") // the runtime creates it
+	watched := g.watch(tooMany)
 	return func() {
+		watched()
 		if err := g.remove(); err != nil {
 			b.log.Warn("the processes of a build's step stay", "error", err)
 		}
@@ -64,7 +68,7 @@ func (b *Backend) boundSteps(e *engine, query url.Values, build sandbox.ImageBui
 }
 
 // newBuildGroup makes a group, and removes those of builds that were killed.
-func newBuildGroup(build sandbox.ImageBuild) (g *buildGroup, err error) {
+func newBuildGroup(build sandbox.ImageBuild, log *slog.Logger) (g *buildGroup, err error) {
 	hierarchies := []string{"."}
 	if !unifiedCgroups() {
 		hierarchies = []string{"pids", "memory", "cpu"}
@@ -84,7 +88,7 @@ func newBuildGroup(build sandbox.ImageBuild) (g *buildGroup, err error) {
 		return nil, err
 	}
 	defer all.Close()
-	removeDeadGroups(all.Name())
+	removeDeadGroups(all.Name(), log)
 	g = &buildGroup{name: rand.Text()}
 	defer func() {
 		if err != nil {
@@ -122,6 +126,9 @@ func (g *buildGroup) bound(build sandbox.ImageBuild) error {
 		}
 		errs = append(errs, setNumber(at("memory", limit), build.Memory), ignoreMissing(setNumber(at("memory", swap), most))) // some kernels don't count swap
 	}
+	if unified { // a step may make groups in its own, each of which takes memory of the kernel, and a number that it has few of
+		errs = append(errs, setNumber(at("", "cgroup.max.descendants"), maxGroups), setNumber(at("", "cgroup.max.depth"), maxGroups))
+	}
 	if quota := int64(build.CPUs * period); quota > 0 && unified {
 		errs = append(errs, setText(at("cpu", "cpu.max"), fmt.Sprintf("%d %d", quota, period)))
 	} else if quota > 0 {
@@ -130,8 +137,53 @@ func (g *buildGroup) bound(build sandbox.ImageBuild) error {
 	return errors.Join(errs...)
 }
 
+// watch calls tooMany if a step makes too many groups, which version 1 doesn't bound, until done is called.
+func (g *buildGroup) watch(tooMany func()) (done func()) {
+	if unifiedCgroups() {
+		return func() {}
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(groupsEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+			}
+			if g.made() > maxGroups {
+				tooMany()
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+const groupsEvery = 200 * time.Millisecond
+
+// made counts the groups in the group, up to somewhat more than their maximum.
+func (g *buildGroup) made() (n int) {
+	for _, top := range g.tops() {
+		inTop := 0
+		_ = filepath.WalkDir(top, func(_ string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				inTop++
+			}
+			if inTop > maxGroups+10 {
+				return fs.SkipAll
+			}
+			return nil
+		})
+		n = max(n, inTop)
+	}
+	return n
+}
+
 // removeDeadGroups removes the groups of builds whose wisbox was killed. The caller has locked their parent.
-func removeDeadGroups(parent string) {
+func removeDeadGroups(parent string, log *slog.Logger) {
 	entries, _ := os.ReadDir(parent)
 	for _, e := range entries {
 		if !e.IsDir() {
@@ -139,7 +191,10 @@ func removeDeadGroups(parent string) {
 		}
 		held, err := lockedDir(filepath.Join(parent, e.Name()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			_ = (&buildGroup{e.Name(), held}).remove() // the next build tries again
+			err = (&buildGroup{e.Name(), held}).remove()
+		}
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) { // the next build tries again
+			log.Warn("a group of a former build stays", "group", e.Name(), "error", err)
 		}
 	}
 }
@@ -147,59 +202,102 @@ func removeDeadGroups(parent string) {
 // ends bounds the attempts to end the processes of a group.
 var ends = retry.Times{Count: 250, Pause: 20 * time.Millisecond}
 
-var errLeft = errors.New("processes are left")
+var errLeft = errors.New("a group of the build can't be removed: processes are left in it, or the kernel refuses")
 
-// remove ends all processes of the group, also frozen ones, and removes it.
+// remove ends all processes of the group, also frozen ones, and removes it with all groups that a step has made in it.
 func (g *buildGroup) remove() error {
 	if g.held != nil {
 		defer g.held.Close()
 	}
-	err := ends.Do(context.Background(), func(err error) bool { return errors.Is(err, errLeft) }, func() error {
-		dirs := g.dirs()
-		for _, dir := range dirs {
-			_ = setText(filepath.Join(dir, "freezer.state"), "THAWED")
-			_ = setText(filepath.Join(dir, "cgroup.freeze"), "0")
-		}
+	return ends.Do(context.Background(), func(err error) bool { return errors.Is(err, errLeft) }, func() error {
 		left := false
-		for _, dir := range dirs {
-			left = g.kill(dir) || left
+		for _, top := range g.tops() {
+			_ = setText(filepath.Join(top, "pids.max"), "0") // no more of them
+			left = g.sweep(top) || left
 		}
 		if left {
 			return errLeft
 		}
 		return nil
 	})
-	dirs := g.dirs()
-	slices.Reverse(dirs) // the deepest first
-	for _, dir := range dirs {
-		err = errors.Join(err, ignoreMissing(os.Remove(dir)))
-	}
-	return err
 }
 
-// dirs returns the directories of the group and of those below it, in all hierarchies, parents first.
-func (g *buildGroup) dirs() (all []string) {
-	tops, _ := filepath.Glob(filepath.Join(groupRoot, "*", buildGroups, g.name))
-	for _, top := range append(tops, filepath.Join(groupRoot, buildGroups, g.name)) {
-		_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.IsDir() {
-				all = append(all, path)
+// tops returns the directories of the group, in all hierarchies.
+func (g *buildGroup) tops() []string {
+	found, _ := filepath.Glob(filepath.Join(groupRoot, "*", buildGroups, g.name))
+	if own := filepath.Join(groupRoot, buildGroups, g.name); unifiedCgroups() {
+		found = append(found, own)
+	}
+	return found
+}
+
+// sweep ends the processes below a directory and removes it. It reports whether it is still there. It walks with one open directory,
+// since a step may have nested more of them than a path or the descriptors of a process can hold.
+func (g *buildGroup) sweep(top string) (left bool) {
+	at, err := os.Open(top)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer func() { _ = at.Close() }()
+	names, below := []string{}, [][]string{g.enter(at)}
+	for {
+		last := len(below) - 1
+		if n := len(below[last]); n > 0 {
+			name := below[last][n-1]
+			below[last] = below[last][:n-1]
+			child, err := openDirAt(at, name)
+			if err != nil {
+				continue // it is gone, or stays in the way of its parent
 			}
-			return nil // a group that is gone
-		})
+			_ = at.Close()
+			at, names, below = child, append(names, name), append(below, g.enter(child))
+			continue
+		}
+		if last == 0 {
+			break
+		}
+		parent, err := openDirAt(at, "..")
+		if err != nil {
+			return true
+		}
+		_ = at.Close()
+		at = parent
+		_ = unix.Unlinkat(int(at.Fd()), names[last-1], unix.AT_REMOVEDIR) // not yet, while a killed process is in it
+		names, below = names[:last-1], below[:last]
 	}
-	return all
+	err = os.Remove(top)
+	return err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// kill kills the processes in a directory and reports whether there were any.
-func (g *buildGroup) kill(dir string) (any bool) {
-	text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+// enter lets the processes in a directory run, kills them, and returns the directories in it.
+func (g *buildGroup) enter(dir *os.File) (names []string) {
+	_ = writeAt(dir, "freezer.state", "THAWED")
+	_ = writeAt(dir, "cgroup.freeze", "0")
+	_ = writeAt(dir, "cgroup.kill", "1")
+	g.kill(dir)
+	entries, _ := dir.ReadDir(-1)
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// kill kills the processes in a directory.
+func (g *buildGroup) kill(dir *os.File) {
+	fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	list := os.NewFile(uintptr(fd), "cgroup.procs")
+	defer list.Close()
+	text, _ := io.ReadAll(list)
 	for field := range strings.FieldsSeq(string(text)) {
 		pid, err := strconv.Atoi(field)
 		if err != nil || pid == 0 {
 			continue
 		}
-		any = true
 		held, err := os.FindProcess(pid)
 		if err != nil {
 			continue
@@ -210,7 +308,23 @@ func (g *buildGroup) kill(dir string) (any bool) {
 		}
 		_ = held.Release()
 	}
-	return any
+}
+
+func openDirAt(dir *os.File, name string) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func writeAt(dir *os.File, name, text string) error {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fd, []byte(text))
+	return errors.Join(err, unix.Close(fd))
 }
 
 // lockedDir opens a directory and locks it.

@@ -9,6 +9,6 @@ import (
 )
 
 // boundSteps does nothing: builds run on Linux.
-func (*Backend) boundSteps(*engine, url.Values, sandbox.ImageBuild) (end func(), err error) {
+func (*Backend) boundSteps(*engine, url.Values, sandbox.ImageBuild, func()) (end func(), err error) {
 	return func() {}, nil
 }
