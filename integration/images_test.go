@@ -187,8 +187,11 @@ func TestAStepThatFreezesItselfEnds(t *testing.T) {
 	cmd := newHome(t).command("image", "build", "-t", ownName(t), dir)
 	require.NoError(t, cmd.Start())
 	require.Eventually(t, func() bool { return sleeps(mark) }, time.Minute, 10*time.Millisecond)
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cmd.Wait()
+	}()
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second): // it waits for its frozen step
