@@ -40,7 +40,8 @@ type buildGroup struct {
 
 // boundSteps bounds the steps of a build together, and returns a function for its end, which leaves none of their processes. Podman's API has no
 // parameter for processes: root's steps get a cgroup below one of ours; rootless steps may have none, but the kernel holds them to a resource limit,
-// from which it exempts real root. tooMany is called for a step that makes too many cgroups, if the kernel doesn't bound them. The steps of a service that isn't ours, which may be on another machine, have the API's limits alone.
+// from which it exempts real root. tooMany is called for a step that makes too many cgroups, if the kernel doesn't bound them. The steps of a
+// service that isn't ours, which may be on another machine, have the API's limits alone.
 func (b *Backend) boundSteps(e *engine, query url.Values, build sandbox.ImageBuild, tooMany func()) (end func(), err error) {
 	if !e.alone {
 		return func() {}, nil
@@ -90,11 +91,11 @@ func newBuildGroup(build sandbox.ImageBuild, log *slog.Logger) (g *buildGroup, e
 	defer all.Close()
 	removeDeadGroups(all.Name(), log)
 	g = &buildGroup{name: rand.Text()}
-	defer func() {
+	defer func(made *buildGroup) {
 		if err != nil {
-			err = errors.Join(err, g.remove())
+			err = errors.Join(err, made.remove())
 		}
-	}()
+	}(g)
 	for _, h := range hierarchies {
 		if err := os.Mkdir(filepath.Join(groupRoot, h, buildGroups, g.name), 0o755); err != nil { //nolint:gosec // as all groups
 			return nil, err
@@ -106,7 +107,10 @@ func newBuildGroup(build sandbox.ImageBuild, log *slog.Logger) (g *buildGroup, e
 	if err := setNumber(filepath.Join(all.Name(), "pids.max"), buildPids); err != nil {
 		return nil, err
 	}
-	return g, g.bound(build)
+	if err := g.bound(build); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // bound sets the limits of the group, which are those of a step.

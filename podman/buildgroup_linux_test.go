@@ -68,6 +68,16 @@ func TestABuildsGroupLeavesNothing(t *testing.T) {
 	require.NoError(t, next.remove())
 }
 
+// TestAGroupThatCantBeBoundedIsNone: the kernel takes no quota of less than a millisecond.
+func TestAGroupThatCantBeBoundedIsNone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root's builds have a cgroup; root's run of this test does it")
+	}
+	g, err := newBuildGroup(sandbox.ImageBuild{CPUs: 0.001}, slog.Default())
+	require.Error(t, err)
+	require.Nil(t, g)
+}
+
 // TestAStepThatMakesManyGroupsIsNoticed before it has used up those of the machine.
 func TestAStepThatMakesManyGroupsIsNoticed(t *testing.T) {
 	if os.Geteuid() != 0 {
