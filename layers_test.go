@@ -104,7 +104,8 @@ var layers = map[string][]string{
 
 	// A session, and its views.
 	"internal/changes": {"hostmount", "internal/beneath", "internal/budget", "internal/byproduct", "internal/gitignore", "internal/leftout", "internal/plumbing", "internal/retry", "internal/sys", "snapshot", "tool"},
-	"internal/journal": {"internal/byproduct", "internal/clip", "internal/lock", "internal/redact", "snapshot", "tool"},
+	"internal/journal": {"internal/clip", "internal/redact", "tool"},
+	"internal/steps":   {"internal/byproduct", "internal/journal", "internal/lock", "snapshot", "tool"},
 	"internal/box":     {"internal/clip", "internal/lock", "internal/redact", "internal/toolerr", "overlay", "sandbox", "tool", "vfs"},
 	"internal/door":    {"egress", "egress/policy", "internal/box", "internal/lock", "sandbox"},
 	"internal/inside":  {"internal/clip", "internal/toolerr", "sandbox", "tool"},
@@ -113,7 +114,7 @@ var layers = map[string][]string{
 	"mcpserver":        {"httpguard", "internal/beat", "internal/mcptask", "tool", "vfs"},
 	"": {
 		"cluster", "digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/sharing", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
-		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/packing", "internal/podbook", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
+		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/packing", "internal/podbook", "internal/pool", "internal/steps", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
 		"profile", "rlm", "sandbox", "shelltool", "snapshot", "tool", "vfs",
 	},
 	"metrics": {"", "profile", "httpguard", "internal/exposition"}, "metrics/collector": {"metrics", "internal/exposition"},

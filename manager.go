@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/gate"
+	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/pool"
 	"github.com/wisbox/wisbox/internal/sharing"
 	"github.com/wisbox/wisbox/internal/undo"
@@ -154,6 +156,21 @@ func (m *Manager) tracer() trace.Tracer {
 		return noop.NewTracerProvider().Tracer(tracerName)
 	}
 	return m.opts.TracerProvider.Tracer(tracerName)
+}
+
+func init() { hold.Propagator = propagator{} }
+
+// propagator carries spans between a client and the process that holds the session.
+type propagator struct{}
+
+func (propagator) Inject(ctx context.Context) map[string]string {
+	out := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, out)
+	return out
+}
+
+func (propagator) Extract(ctx context.Context, headers map[string]string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(headers))
 }
 
 // Backend returns the backend that creates the sandboxes, or nil if they are on another machine.

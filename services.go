@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool/lisp"
 	"github.com/wisbox/wisbox/evaltool/python"
 	"github.com/wisbox/wisbox/internal/box"
-	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/steps"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/overlay"
 	profiles "github.com/wisbox/wisbox/profile"
@@ -36,7 +36,7 @@ type services struct {
 	snapshots *snapshot.Store
 	digest    *digest.Digester
 	texts     *rlm.Ops
-	steps     *journal.Steps
+	steps     *steps.Stack
 }
 
 // tools returns the tools in the order of their list. It calls room before each call of a tool that
@@ -110,7 +110,7 @@ func (l *local) newServices(files *vfs.FS) (*services, error) {
 		return nil, err
 	}
 	cleanup.Close(s.snapshots)
-	s.steps = journal.NewSteps(&journal.StepOptions{Store: s.snapshots, Each: l.opts.AutoSnapshot, Rollback: l.opts.RollbackOnFailure, Log: log.With("session", l.dir.ID())})
+	s.steps = steps.New(&steps.Options{Store: s.snapshots, Each: l.opts.AutoSnapshot, Rollback: l.opts.RollbackOnFailure, Log: log.With("session", l.dir.ID())})
 	s.digest = l.m.newDigest(l.dir, l.opts, files)
 	cache, err := rlm.OpenCache(filepath.Join(l.m.store.Path(), "operations"), 0)
 	if err != nil { // then results are computed each time

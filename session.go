@@ -22,6 +22,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/inside"
 	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/steps"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
@@ -37,10 +38,10 @@ type Event = journal.Event
 type Effects = journal.Effects
 
 // Undone is the result of [Session.Undo].
-type Undone = journal.Undone
+type Undone = steps.Undone
 
 // Step is a state to which [Session.Undo] can return.
-type Step = journal.Step
+type Step = steps.Step
 
 // WithCaller returns a context with the name of the caller, in at most 300 bytes: a user, an agent,
 // a client. The default is the process, such as wisbox[1234].

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/propagation"
-
 	"github.com/wisbox/wisbox/internal/journal"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -113,9 +111,19 @@ type Answer struct {
 	journal.Outcome
 }
 
+// Propagator carries the caller's trace from the context of a client to that of the holder, as W3C Trace Context. It is
+// nil in programs without OpenTelemetry. Set it before the first operation.
+var Propagator interface {
+	Inject(ctx context.Context) map[string]string
+	Extract(ctx context.Context, trace map[string]string) context.Context
+}
+
 // complete adds values of the context and the streams.
 func (r Request) complete(ctx context.Context, io Streams) Request {
-	r.By, r.Ack, r.Trace = journal.CallerOf(ctx), true, traceOf(ctx)
+	r.By, r.Ack = journal.CallerOf(ctx), true
+	if Propagator != nil {
+		r.Trace = Propagator.Inject(ctx)
+	}
 	r.Progress, r.Polling = tool.Progress(ctx) != nil, tool.Polling(ctx)
 	r.Stdin, r.Stdout, r.Stderr, r.Conn = io.Stdin != nil, io.Stdout != nil, io.Stderr != nil, io.Conn != nil
 	return r
@@ -123,14 +131,10 @@ func (r Request) complete(ctx context.Context, io Streams) Request {
 
 // context returns ctx with the values that the request carries. It is the inverse of complete.
 func (r Request) context(ctx context.Context) context.Context {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(r.Trace))
+	if Propagator != nil {
+		ctx = Propagator.Extract(ctx, r.Trace)
+	}
 	return tool.WithPolling(tool.WithCaller(ctx, r.By), r.Polling)
-}
-
-func traceOf(ctx context.Context) map[string]string {
-	out := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, out)
-	return out
 }
 
 // Introducer is a process with a description for the client.

@@ -1,5 +1,4 @@
-// Package journal records the calls of a session: an Event for each call and, with steps, a snapshot
-// from before each call that changed the workspace.
+// Package journal describes the calls of a session: an Event for each, which is a line of its log.
 package journal
 
 import (
@@ -169,7 +168,7 @@ func head(r *redact.Redactor, text string) string {
 
 // EffectsOf returns the effects of a call that knows its changes.
 func EffectsOf(changes []tool.Change) Effects {
-	n := min(len(changes), maxChanges)
+	n := min(len(changes), MaxChanges)
 	return Effects{Changes: changes[:n], More: int64(len(changes) - n)}
 }
 
@@ -205,4 +204,28 @@ func (e *Event) Finish(out Outcome, err error, took time.Duration) {
 	if out.Failed {
 		e.Outcome = "failed"
 	}
+}
+
+// MaxChanges is the number of paths that an Event names.
+const MaxChanges = 200
+
+// Call identifies a call for what it causes: its step, its processes.
+type Call struct {
+	ID   string
+	Tool string
+	// Recorded is closed when the call is in the log; it may be nil.
+	Recorded <-chan struct{}
+}
+
+type callKey struct{}
+
+// CallIn returns the call of a context that the session's steps passed on.
+func CallIn(ctx context.Context) Call {
+	c, _ := ctx.Value(callKey{}).(Call)
+	return c
+}
+
+// WithCall returns a context in which CallIn returns the call.
+func WithCall(ctx context.Context, c Call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
 }

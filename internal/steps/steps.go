@@ -1,4 +1,5 @@
-package journal
+// Package steps keeps a snapshot from before each call that changed the workspace, and undoes calls.
+package steps
 
 import (
 	"context"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/byproduct"
+	"github.com/wisbox/wisbox/internal/journal"
 	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
@@ -30,10 +32,8 @@ const (
 	freeingTime = 8 * time.Second
 )
 
-const maxChanges = 200 // named by an Event
-
-// StepOptions are the options of a session's steps. Store and Log are required.
-type StepOptions struct {
+// Options are the options of a session's steps. Store and Log are required.
+type Options struct {
 	Store *snapshot.Store
 	// Each makes a step for every call that can change the workspace.
 	Each bool
@@ -43,56 +43,35 @@ type StepOptions struct {
 	Log      *slog.Logger
 }
 
-// Steps are the steps of one session. Its methods may be called from many
+// Stack has the steps of one session. Its methods may be called from many
 // goroutines at once.
-type Steps struct {
-	StepOptions
+type Stack struct {
+	Options
 	made  atomic.Int64 // steps made by this process
 	alone *lock.Mutex  // held by a call that may be rolled back
 }
 
-// NewSteps returns the steps of a session.
-func NewSteps(opts *StepOptions) *Steps {
-	return &Steps{StepOptions: *opts, alone: lock.New()}
-}
-
-// Call identifies the call that a step belongs to.
-type Call struct {
-	ID   string
-	Tool string
-	// Recorded is closed when the call is in the log; it may be nil.
-	Recorded <-chan struct{}
-}
-
-type callKey struct{}
-
-// CallIn returns the call of a context that [Steps.Do] passed on.
-func CallIn(ctx context.Context) Call {
-	c, _ := ctx.Value(callKey{}).(Call)
-	return c
-}
-
-// WithCall returns a context in which CallIn returns the call.
-func WithCall(ctx context.Context, c Call) context.Context {
-	return context.WithValue(ctx, callKey{}, c)
+// New returns the steps of a session.
+func New(opts *Options) *Stack {
+	return &Stack{Options: *opts, alone: lock.New()}
 }
 
 // Do calls do, which can change the workspace as effect says, and returns the changes. The effects
 // are valid even with an error.
-func (s *Steps) Do(ctx context.Context, c Call, effect tool.Effect, do func(context.Context) (*tool.Result, error)) (*tool.Result, Effects, error) {
-	ctx = WithCall(ctx, c)
+func (s *Stack) Do(ctx context.Context, c journal.Call, effect tool.Effect, do func(context.Context) (*tool.Result, error)) (*tool.Result, journal.Effects, error) {
+	ctx = journal.WithCall(ctx, c)
 	if effect == tool.NoEffect || !s.Each && !s.Rollback {
 		res, err := do(ctx)
 		return res, noted(effect, res, err), err
 	}
 	free, err := s.beAlone(ctx)
 	if err != nil {
-		return nil, Effects{}, err
+		return nil, journal.Effects{}, err
 	}
 	defer free()
 	step, missing := s.begin(ctx, c, effect)
 	if missing != nil && (effect != tool.FreeingEffect || ctx.Err() != nil) {
-		return nil, Effects{}, tool.Errorf(missing.Kind, "the step before this call can't be made, so the call was not run: %s", missing.Message).Because(missing)
+		return nil, journal.Effects{}, tool.Errorf(missing.Kind, "the step before this call can't be made, so the call was not run: %s", missing.Message).Because(missing)
 	}
 	res, err := do(ctx)
 	seen := noted(effect, res, err)
@@ -118,21 +97,21 @@ func stepless(res *tool.Result, why *tool.Error) *tool.Result {
 }
 
 // noted returns the effects that the call itself reports.
-func noted(effect tool.Effect, res *tool.Result, err error) Effects {
+func noted(effect tool.Effect, res *tool.Result, err error) journal.Effects {
 	switch {
 	case effect == tool.NoEffect, tool.KindOf(err) == tool.Invalid: // no program has started
-		return Effects{}
+		return journal.Effects{}
 	case err != nil:
-		return Effects{Unknown: !effect.Told()}
+		return journal.Effects{Unknown: !effect.Told()}
 	}
-	e := EffectsOf(res.Changes)
+	e := journal.EffectsOf(res.Changes)
 	e.Unknown = !effect.Told()
 	return e
 }
 
 // beAlone makes calls that may be rolled back change the workspace one after the other; others
 // don't wait.
-func (s *Steps) beAlone(ctx context.Context) (free func(), err error) {
+func (s *Stack) beAlone(ctx context.Context) (free func(), err error) {
 	if !s.Rollback {
 		return func() {}, nil
 	}
@@ -143,7 +122,7 @@ func (s *Steps) beAlone(ctx context.Context) (free func(), err error) {
 }
 
 // begin creates the step and returns its snapshot's ID.
-func (s *Steps) begin(ctx context.Context, c Call, effect tool.Effect) (string, *tool.Error) {
+func (s *Stack) begin(ctx context.Context, c journal.Call, effect tool.Effect) (string, *tool.Error) {
 	most := stepTime
 	if effect == tool.FreeingEffect {
 		most = freeingTime
@@ -161,7 +140,7 @@ func (s *Steps) begin(ctx context.Context, c Call, effect tool.Effect) (string, 
 }
 
 // end records the call's changes. A call without changes leaves no step.
-func (s *Steps) end(ctx context.Context, c Call, step string, effect tool.Effect, seen Effects) Effects {
+func (s *Stack) end(ctx context.Context, c journal.Call, step string, effect tool.Effect, seen journal.Effects) journal.Effects {
 	if effect == tool.LastingEffect {
 		return seen
 	}
@@ -180,16 +159,16 @@ func (s *Steps) end(ctx context.Context, c Call, step string, effect tool.Effect
 }
 
 // lookAround finds the changes since the step.
-func (s *Steps) lookAround(ctx context.Context, step string, seen Effects) (Effects, error) {
-	found, err := s.Store.Changed(ctx, step, maxChanges, nil)
+func (s *Stack) lookAround(ctx context.Context, step string, seen journal.Effects) (journal.Effects, error) {
+	found, err := s.Store.Changed(ctx, step, journal.MaxChanges, nil)
 	if err != nil {
-		return Effects{}, err
+		return journal.Effects{}, err
 	}
 	sums := map[string]string{} // known to the tools
 	for _, change := range seen.Changes {
 		sums[change.Path] = change.SHA256
 	}
-	e := Effects{More: found.Total - int64(len(found.Present)+len(found.Removed))}
+	e := journal.Effects{More: found.Total - int64(len(found.Present)+len(found.Removed))}
 	for _, path := range found.Present {
 		e.Changes = append(e.Changes, tool.Change{Path: path, SHA256: sums[path]})
 	}
@@ -199,21 +178,21 @@ func (s *Steps) lookAround(ctx context.Context, step string, seen Effects) (Effe
 	return e, nil
 }
 
-func (s *Steps) drop(ctx context.Context, c Call, step string) {
+func (s *Stack) drop(ctx context.Context, c journal.Call, step string) {
 	if err := s.Store.Forget(ctx, step); err != nil {
 		s.Log.Warn("forget a step", "call", c.ID, "error", err)
 	}
 }
 
 // rollBack restores the workspace and reports that in the call's answer.
-func (s *Steps) rollBack(ctx context.Context, c Call, step string, seen Effects, res *tool.Result, failed error) (*tool.Result, Effects, error) {
+func (s *Stack) rollBack(ctx context.Context, c journal.Call, step string, seen journal.Effects, res *tool.Result, failed error) (*tool.Result, journal.Effects, error) {
 	const done = "; the workspace was rolled back to what it was before this call"
 	if _, err := s.Store.Restore(ctx, step, nil); err != nil {
 		s.Log.Warn("roll a call back", "call", c.ID, "error", err)
 		return nil, seen, tool.Errorf(tool.Unavailable, "the call failed and its changes can't be rolled back; try snapshot_restore %s", step).Because(errors.Join(err, failed))
 	}
 	s.drop(ctx, c, step)
-	rolled := Effects{RolledBack: true}
+	rolled := journal.Effects{RolledBack: true}
 	if failed != nil {
 		e := *tool.AsError(failed)
 		e.Message += done
@@ -225,7 +204,7 @@ func (s *Steps) rollBack(ctx context.Context, c Call, step string, seen Effects,
 }
 
 // prune keeps the number of steps bounded.
-func (s *Steps) prune(ctx context.Context) {
+func (s *Stack) prune(ctx context.Context) {
 	steps, err := s.list(ctx)
 	if n := len(steps); err == nil && n >= 2*maxSteps {
 		err = s.Store.Remove(ctx, ids(steps[:n-maxSteps])...)
@@ -236,7 +215,7 @@ func (s *Steps) prune(ctx context.Context) {
 }
 
 // list returns the steps, the oldest first.
-func (s *Steps) list(ctx context.Context) ([]snapshot.Info, error) {
+func (s *Stack) list(ctx context.Context) ([]snapshot.Info, error) {
 	all, err := s.Store.List(ctx)
 	return slices.DeleteFunc(all, func(i snapshot.Info) bool { return i.Call == "" }), err
 }
@@ -264,7 +243,7 @@ type Undone struct {
 // the last call that changed more than by-products (caches, git's index: see package byproduct). If
 // that call has no step, the error is not_found. If an automatic snapshot can be made in 8 s, it
 // keeps the state before the undo.
-func (s *Steps) Undo(ctx context.Context, call string) (*Undone, error) {
+func (s *Stack) Undo(ctx context.Context, call string) (*Undone, error) {
 	steps, err := s.list(ctx)
 	if err != nil {
 		return nil, err
@@ -294,7 +273,7 @@ func (s *Steps) Undo(ctx context.Context, call string) (*Undone, error) {
 
 // keepBefore makes a snapshot of the state that an undo replaces. It never removes the step to
 // restore.
-func (s *Steps) keepBefore(ctx context.Context, step snapshot.Info) (id string, err error) {
+func (s *Stack) keepBefore(ctx context.Context, step snapshot.Info) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, freeingTime)
 	defer cancel()
 	info, err := s.Store.Create(ctx, &snapshot.CreateOptions{Label: "before undo of " + step.Call, Auto: true, Spare: step.ID})
@@ -325,11 +304,11 @@ func stepOf(steps []snapshot.Info, word string) int {
 
 // lastChange finds the last step that differs from the workspace in more than by-products; -1 if
 // there is none. A program that lives on leaves a step whether or not it changes anything.
-func (s *Steps) lastChange(ctx context.Context, steps []snapshot.Info) (int, error) {
+func (s *Stack) lastChange(ctx context.Context, steps []snapshot.Info) (int, error) {
 	return s.lastDifference(ctx, steps, byproduct.Is)
 }
 
-func (s *Steps) lastDifference(ctx context.Context, steps []snapshot.Info, ignore func(string) bool) (int, error) {
+func (s *Stack) lastDifference(ctx context.Context, steps []snapshot.Info, ignore func(string) bool) (int, error) {
 	for at, step := range slices.Backward(steps) {
 		found, err := s.Store.Changed(ctx, step.ID, 1, &snapshot.ChangedOptions{Ignore: ignore})
 		if tool.KindOf(err) == tool.Limit { // more changes than any step has
@@ -342,7 +321,7 @@ func (s *Steps) lastDifference(ctx context.Context, steps []snapshot.Info, ignor
 	return -1, nil
 }
 
-func (s *Steps) noStep(ctx context.Context, call string, steps []snapshot.Info) error {
+func (s *Stack) noStep(ctx context.Context, call string, steps []snapshot.Info) error {
 	const when = "calls leave steps in a session that was made with auto_snapshot (wisbox create --auto-snapshot)"
 	if call != "" {
 		return tool.Errorf(tool.NotFound, "call %q has left no step; the log shows the calls, and %s", call, when).In("step")
@@ -373,7 +352,7 @@ type Step struct {
 const stepChanges = 10 // named by a Step
 
 // List returns the last steps, at most n, the latest first.
-func (s *Steps) List(ctx context.Context, n int) ([]Step, error) {
+func (s *Stack) List(ctx context.Context, n int) ([]Step, error) {
 	all, err := s.list(ctx)
 	if err != nil {
 		return nil, err
