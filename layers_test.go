@@ -132,7 +132,8 @@ var layers = map[string][]string{
 	"serve/e2b/codeinterp": {"evaltool", "httpguard", "internal/beat", "tool"},
 
 	// Programs of ours. Tests may import everything.
-	"cmd/wisbox": {"cluster", "egress", "egress/policy", "httpguard",
+	"cmd/wisbox/internal/streams": {"tool"},
+	"cmd/wisbox": {"cmd/wisbox/internal/streams", "cluster", "egress", "egress/policy", "httpguard",
 		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/holes", "internal/leftout", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},

@@ -71,7 +71,7 @@ func (a *app) finishAgent(ctx context.Context, m *wisbox.Manager, s *wisbox.Sess
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishGrace)
 	defer cancel()
 	err := errors.Join(r.look(ctx, s), a.readAnswers(r))
-	interrupt := a.signals.received()
+	interrupt := a.signals.Received()
 	ended := r.judge(interrupt, ran)
 	changed := err == nil && len(r.Changes.Changes) > 0
 	if changed && (o.apply || o.branch != "") {

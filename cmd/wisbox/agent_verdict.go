@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/egress"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -38,8 +39,8 @@ func (r *agentReport) judge(interrupt syscall.Signal, ran error) error {
 	p := r.Program
 	switch {
 	case interrupt != 0:
-		r.Verdict = verdict{End: endInterrupted, Signal: signalName(interrupt)}
-		return signalled{interrupt}
+		r.Verdict = verdict{End: endInterrupted, Signal: streams.NameOf(interrupt)}
+		return streams.Signalled{Signal: interrupt}
 	case p != nil && p.Status == sandbox.StatusSignaled:
 		r.Verdict = verdict{End: endSignal, Signal: p.Signal}
 		return cmp.Or(ran, error(exitCode(exitError)))
@@ -105,6 +106,6 @@ func (r *agentReport) answer(l *egress.Line) {
 
 // neverRan reports whether an error of the agent's run is wisbox's, not the program's or a signal's.
 func neverRan(err error) bool {
-	passed, sig := exitCode(0), signalled{}
+	passed, sig := exitCode(0), streams.Signalled{}
 	return err != nil && !errors.As(err, &passed) && !errors.As(err, &sig) && !errors.Is(err, context.Canceled)
 }

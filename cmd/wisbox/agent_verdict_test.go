@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/egress"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -32,8 +33,8 @@ func TestAVerdictDoesNotRestOnTheAgentsExitCode(t *testing.T) {
 		"nothing unusual":            {program: exited(0), want: verdict{End: "finished"}},
 		"an exit code":               {program: exited(3), ran: exitCode(3), want: verdict{End: "failed"}, code: 3},
 		"an interrupt that it hides": {program: exited(0), interrupt: syscall.SIGINT, want: verdict{End: "interrupted", Signal: "INT"}, code: 130},
-		"TERM, then killed late":     {program: &programResult{ExitCode: 137, Status: sandbox.StatusCancelled}, ran: lateAfter{signalled{syscall.SIGTERM}}, interrupt: syscall.SIGTERM, want: verdict{End: "interrupted", Signal: "TERM"}, code: 143},
-		"a signal at a terminal":     {ran: signalled{syscall.SIGHUP}, interrupt: syscall.SIGHUP, want: verdict{End: "interrupted", Signal: "HUP"}, code: 129},
+		"TERM, then killed late":     {program: &programResult{ExitCode: 137, Status: sandbox.StatusCancelled}, ran: streams.Late{Signalled: streams.Signalled{Signal: syscall.SIGTERM}}, interrupt: syscall.SIGTERM, want: verdict{End: "interrupted", Signal: "TERM"}, code: 143},
+		"a signal at a terminal":     {ran: streams.Signalled{Signal: syscall.SIGHUP}, interrupt: syscall.SIGHUP, want: verdict{End: "interrupted", Signal: "HUP"}, code: 129},
 		"a signal of its own":        {program: &programResult{ExitCode: 139, Status: sandbox.StatusSignaled, Signal: "SEGV"}, ran: exitCode(139), want: verdict{End: "signal", Signal: "SEGV"}, code: 139},
 		"a limit of time":            {program: &programResult{ExitCode: 124, Status: sandbox.StatusTimedOut}, ran: exitCode(124), want: verdict{End: "limit"}, code: 124},
 		"a status modulo 256": {

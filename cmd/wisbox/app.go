@@ -9,10 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
@@ -23,7 +23,7 @@ import (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
-	signals  *signals // nil in tests
+	signals  *streams.Signals // nil in tests
 	args     []string
 	ofTools  bool // the command is about tools, and its errors name them
 
@@ -64,34 +64,20 @@ func (a *app) main(ctx context.Context, args []string) int {
 	return a.report(ctx, root.ExecuteContext(ctx))
 }
 
-// waits returns the function that says for what a command waits, once for each.
-func (a *app) waits() func(text string) {
-	var mu sync.Mutex
-	said := map[string]bool{}
-	return func(text string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if strings.HasPrefix(text, tool.Waits) && !said[text] {
-			said[text] = true
-			fmt.Fprintln(a.err, "wisbox:", text)
-		}
-	}
-}
-
 // report prints err and returns the exit code, as the help topic "exit-codes" describes it.
 func (a *app) report(ctx context.Context, err error) int {
 	var code exitCode
 	var usage usageError
-	var sig signalled
-	var lost lostOutput
+	var sig streams.Signalled
+	var lost streams.Lost
 	ended := context.Cause(ctx)
 	switch {
-	case errors.As(err, &sig), errors.As(ended, &sig) && (err != nil || sig.sig == syscall.SIGPIPE):
-		return sandbox.ExitSignalBase + int(sig.sig)
+	case errors.As(err, &sig), errors.As(ended, &sig) && (err != nil || sig.Signal == syscall.SIGPIPE):
+		return sandbox.ExitSignalBase + int(sig.Signal)
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(ended, &lost):
-		a.printError(tool.Errorf(tool.Unavailable, "the output can't be written: %s", errors.Unwrap(lost.error)).Because(lost))
+		a.printError(tool.Errorf(tool.Unavailable, "the output can't be written: %s", errors.Unwrap(lost.Unwrap())).Because(lost))
 		return exitError
 	case err == nil:
 		return exitOK

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/capture"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -98,7 +99,7 @@ func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, a
 	if !f.reported {
 		cmd.Stdin = a.input(f.typed)
 	}
-	ctx, signals, stop := a.passSignals(ctx)
+	ctx, signals, stop := a.signals.Pass(ctx)
 	defer stop()
 	cmd.Signals = signals
 	stdout, stderr := capture.NewStream(&capture.Options{Keep: jsonKeep}), capture.NewStream(&capture.Options{Keep: jsonKeep})
@@ -118,25 +119,12 @@ func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, a
 	}, exitOf(ctx, res)
 }
 
-// input returns the input of a command without a terminal; nil is /dev/null. Without typed, it
-// doesn't read a terminal: programs that read a pipe if they have one would wait for it, and the
-// terminal would stop this process in the background.
+// input returns the input of a command without a terminal, see [streams.Input]. Tests have other inputs than files.
 func (a *app) input(typed bool) io.Reader {
-	f, ok := a.in.(*os.File)
-	if !ok {
-		return a.in
+	if f, ok := a.in.(*os.File); ok {
+		return streams.Input(f, typed)
 	}
-	st, err := f.Stat()
-	if err != nil { // it is closed
-		return nil
-	}
-	if null, err := os.Stat(os.DevNull); err == nil && os.SameFile(st, null) {
-		return nil
-	}
-	if _, terminal := a.keyboard(); terminal && !typed {
-		return nil
-	}
-	return f
+	return a.in
 }
 
 // programResult is the output of run and exec with --json.
@@ -163,10 +151,10 @@ const jsonKeep = 1 << 20
 
 // explain reports on stderr why a program ended, if its exit code isn't enough.
 func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
-	var late lateAfter
+	var late streams.Late
 	switch {
 	case errors.As(context.Cause(ctx), &late):
-		fmt.Fprintf(a.err, "wisbox: the command still ran %s after %s and was killed\n", signalGrace, signalName(late.sig))
+		fmt.Fprintf(a.err, "wisbox: the command still ran %s after %s and was killed\n", streams.Grace, streams.NameOf(late.Signal))
 		return
 	case ctx.Err() != nil: // the person who ended it knows
 		return

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -48,7 +49,7 @@ func (a *app) newRootCmd() *cobra.Command {
 			name := nameOf(cmd)
 			a.ofTools = slices.Contains([]string{"mcp", "tools"}, name)
 			if !slices.Contains(alwaysHere, name) && !slices.Contains([]string{"mcp", "serve", "ui", "top"}, name) { // whose stderr is for their callers
-				cmd.SetContext(tool.WithProgress(cmd.Context(), a.waits()))
+				cmd.SetContext(tool.WithProgress(cmd.Context(), streams.Waits(a.err)))
 			}
 			return a.chooseRemote(cmd)
 		},

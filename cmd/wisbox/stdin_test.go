@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 // awaited is a stdin that never ends, and reports when somebody reads it.
@@ -35,7 +37,7 @@ func TestACommandThatWaitsForItsInputEndsWithASignal(t *testing.T) {
 		{"rlm", "run", "-q", "why", "-c", "-", "--model", "m"},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		a := &app{in: awaited{never, func() { cancel(signalled{syscall.SIGTERM}) }}, out: io.Discard, err: io.Discard}
+		a := &app{in: awaited{never, func() { cancel(streams.Signalled{Signal: syscall.SIGTERM}) }}, out: io.Discard, err: io.Discard}
 		assert.Equal(t, 128+15, a.main(ctx, args), "%v", args)
 	}
 	require.Zero(t, quiet.main(t.Context(), []string{"session", "rm", "box"}))

@@ -7,6 +7,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 // TestOnlyATerminalIsATerminal: /dev/null is a character device, too, and nobody can answer a question there.
@@ -19,7 +21,7 @@ func TestOnlyATerminalIsATerminal(t *testing.T) {
 	defer master.Close()
 	defer terminal.Close()
 	assert.False(t, isTerminal(null))
-	assert.False(t, isTerminal(output{file: null}))
+	assert.False(t, isTerminal(streams.Output{File: null}))
 	assert.True(t, isTerminal(terminal))
-	assert.True(t, isTerminal(output{file: terminal}))
+	assert.True(t, isTerminal(streams.Output{File: terminal}))
 }

@@ -1,4 +1,4 @@
-package main
+package streams
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func piped(t *testing.T) (to hold.Mover, out *os.File, ctx context.Context) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = in.Close(), out.Close() })
 	ctx, end := context.WithCancelCause(t.Context())
-	to, ok := outputTo(in, end).(hold.Mover)
+	to, ok := NewOutput(in, end).(hold.Mover)
 	require.True(t, ok)
 	return to, out, ctx
 }
@@ -77,7 +77,7 @@ func TestAPipeWithoutAReaderEndsTheCommand(t *testing.T) {
 	from := &io.LimitedReader{R: here, N: 19}
 	require.ErrorIs(t, to.MoveFrom(from), syscall.EPIPE)
 	<-ctx.Done()
-	assert.Equal(t, signalled{syscall.SIGPIPE}, context.Cause(ctx))
+	assert.Equal(t, Signalled{syscall.SIGPIPE}, context.Cause(ctx))
 	rest := make([]byte, from.N+4)
 	_, err := io.ReadFull(here, rest)
 	require.NoError(t, err)

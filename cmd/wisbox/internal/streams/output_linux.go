@@ -1,4 +1,4 @@
-package main
+package streams
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputTo returns an output. If it is a pipe, large pieces reach it without a copy.
-func outputTo(file *os.File, end context.CancelCauseFunc) io.Writer {
-	o := output{file, end}
+// NewOutput returns an output. If it is a pipe, large pieces reach it without a copy.
+func NewOutput(file *os.File, end context.CancelCauseFunc) io.Writer {
+	o := Output{file, end}
 	if st, err := file.Stat(); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
 		return pipe{o}
 	}
@@ -21,7 +21,7 @@ func outputTo(file *os.File, end context.CancelCauseFunc) io.Writer {
 
 // pipe is an output into which the kernel moves bytes from a socket. Copying them took a third
 // longer, see docs/adr/0032-where-a-commands-time-goes.md.
-type pipe struct{ output }
+type pipe struct{ Output }
 
 // mostMoves bounds the system calls for one frame. Each call moves something or finds the pipe
 // full; the rest is then copied.
@@ -31,7 +31,7 @@ const mostMoves = 1 << 20
 func (p pipe) MoveFrom(from *io.LimitedReader) error {
 	err := p.move(from)
 	if err != nil || from.N > 0 {
-		_, err = io.Copy(p.output, from)
+		_, err = io.Copy(p.Output, from)
 	}
 	return err
 }
@@ -51,7 +51,7 @@ func (p pipe) move(from *io.LimitedReader) error {
 			break
 		}
 		var n int64
-		ready(int(p.file.Fd()), unix.POLLOUT, -1)
+		ready(int(p.File.Fd()), unix.POLLOUT, -1)
 		n, goOn, err = p.splice(raw, from.N)
 		from.N -= n
 	}
@@ -64,7 +64,7 @@ func (p pipe) move(from *io.LimitedReader) error {
 func (p pipe) splice(from syscall.RawConn, most int64) (n int64, goOn bool, err error) {
 	full := false
 	closed := from.Read(func(fd uintptr) bool {
-		n, err = unix.Splice(int(fd), nil, int(p.file.Fd()), nil, int(most), unix.SPLICE_F_NONBLOCK)
+		n, err = unix.Splice(int(fd), nil, int(p.File.Fd()), nil, int(most), unix.SPLICE_F_NONBLOCK)
 		full = errors.Is(err, unix.EAGAIN) && ready(int(fd), unix.POLLIN, 0)
 		return full || !errors.Is(err, unix.EAGAIN)
 	})
