@@ -59,7 +59,7 @@ var layers = map[string][]string{
 	"egress":        {"egress/policy"},
 
 	// Files, and stored states of them.
-	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "internal/sys", "tool", "sandbox"},
+	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "internal/stateroot", "internal/sys", "tool", "sandbox"},
 	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/holes", "internal/leftout", "internal/pathname", "internal/sys", "tool", "sandbox"},
 	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/holes", "internal/leftout", "internal/lock", "internal/oneline", "internal/pathname", "internal/sys", "tool", "sandbox"},
 	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/holes", "internal/lock", "internal/sys", "tool", "sandbox"},
@@ -132,8 +132,12 @@ var layers = map[string][]string{
 	"serve/e2b/codeinterp": {"evaltool", "httpguard", "internal/beat", "tool"},
 
 	// Programs of ours. Tests may import everything.
-	"cmd/wisbox/internal/streams": {"tool"},
-	"cmd/wisbox": {"cmd/wisbox/internal/streams", "cluster", "egress", "egress/policy", "httpguard",
+	"internal/stateroot":              {},
+	"cmd/wisbox/internal/streams":     {"tool"},
+	"cmd/wisbox/internal/engine":      {"sandbox", "tool"},
+	"cmd/wisbox/internal/engine/pack": {"cmd/wisbox/internal/engine"},
+	"cmd/wisbox/front":                {"cmd/wisbox/internal/engine", "cmd/wisbox/internal/streams", "internal/hold", "internal/stateroot", "sandbox", "tool"},
+	"cmd/wisbox": {"cmd/wisbox/internal/engine", "cmd/wisbox/internal/streams", "cluster", "egress", "egress/policy", "httpguard",
 		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/holes", "internal/leftout", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
@@ -207,6 +211,25 @@ func TestOnlyClusterSpeaksToKubernetes(t *testing.T) {
 		for _, dep := range p.Deps {
 			assert.False(t, here && strings.Contains(dep, "k8s.io/"), "%s links %s", p.ImportPath, dep)
 			assert.False(t, strings.HasPrefix(dep, "k8s.io/client-go/kubernetes") || strings.HasPrefix(dep, "k8s.io/api/apps/"), "%s links %s", p.ImportPath, dep)
+		}
+	}
+}
+
+// TestTheFrontLinksLittle: a command of it takes as long as it takes to start. Each package here was measured.
+func TestTheFrontLinksLittle(t *testing.T) {
+	may := []string{
+		"cmd/wisbox/front", "cmd/wisbox/internal/engine", "cmd/wisbox/internal/streams", "internal/clip", "internal/hold", "internal/journal", "internal/redact", "internal/relay", "internal/rundir",
+		"internal/stateroot", "sandbox", "tool", "github.com/docker/go-units", "github.com/gofrs/flock", "github.com/google/jsonschema-go/jsonschema", "golang.org/x/sys/unix", "golang.org/x/term",
+	}
+	for _, p := range packages(t) {
+		if short(p.ImportPath) != "cmd/wisbox/front" {
+			continue
+		}
+		assert.Less(t, len(p.Deps), 150)
+		for _, dep := range p.Deps {
+			first, _, _ := strings.Cut(dep, "/")
+			assert.True(t, !strings.Contains(first, ".") || slices.Contains(may, short(dep)), "it links %s", dep)
+			assert.NotContains(t, []string{"net/http", "crypto/tls", "text/template"}, dep)
 		}
 	}
 }

@@ -10,30 +10,24 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/wisbox/wisbox/internal/stateroot"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
-	rootFile    = "root.json"
+	rootFile    = stateroot.File
 	rootLock    = "root.lock"
 	sessionsDir = "sessions"
 	trashDir    = "trash"
 )
 
-// DefaultRoot returns the default directory of sessions: $WISBOX_CACHE, else
-// $WEAKINCENTIVES_CACHE, else wisbox in the user's cache directory ($XDG_CACHE_HOME or
-// ~/.cache).
+// DefaultRoot returns the default directory of sessions, see [stateroot.Default].
 func DefaultRoot() (string, error) {
-	for _, name := range []string{"WISBOX_CACHE", "WEAKINCENTIVES_CACHE"} {
-		if dir := os.Getenv(name); dir != "" {
-			return filepath.Abs(dir)
-		}
-	}
-	dir, err := os.UserCacheDir()
+	dir, err := stateroot.Default()
 	if err != nil {
 		return "", tool.Errorf(tool.Unavailable, "there is no cache directory to keep sessions in; set WISBOX_CACHE or HOME").Because(err)
 	}
-	return filepath.Join(dir, "wisbox"), nil
+	return dir, nil
 }
 
 // secureRoot makes the state root if it is missing and opens it. It must be our own directory, not a link, that nobody

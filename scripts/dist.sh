@@ -71,23 +71,32 @@ git ls-files -z docs ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md README.md SECU
 licences | cat LICENSE - >"$share/doc/wisbox/copyright"
 cp "$share/doc/wisbox/copyright" "dist/wisbox-$VERSION-licences.txt"
 
-# program SYSTEM ARCH OUT [TAGS] builds the program.
-program() { GOOS=$1 GOARCH=$2 go build -trimpath ${4:+"-tags=$4"} -ldflags "$GO_LDFLAGS" -o "$3" ./cmd/wisbox; }
+# engine SYSTEM ARCH OUT [TAGS] builds the program that does everything.
+engine() { GOOS=$1 GOARCH=$2 go build -trimpath ${4:+"-tags=$4"} -ldflags "$GO_LDFLAGS" -o "$3" ./cmd/wisbox; }
 
-# binary SYSTEM ARCH builds a binary that needs no other files and its SBOM, and prints the binary's path.
-binary() {
-    local out=dist/wisbox-$VERSION-$1-$2
-    program "$1" "$2" "$out" "$tags"
+# program ARCH ENGINE OUT makes the program for Linux: the small one in front, with that engine in it.
+program() {
+    GOOS=linux GOARCH=$1 go build -trimpath -ldflags "$GO_LDFLAGS" -o "$stage/front" ./cmd/wisbox/front
+    go run ./cmd/wisbox/internal/engine/pack "$stage/front" "$2" "$3"
+    rm "$stage/front"
+}
+
+# sbom BINARY OUT writes what a binary has linked.
+sbom() {
     GOPROXY=off "$cyclonedx" bin -json -std -licenses -assert-licenses -noserial -notimestamp \
-        -version "$VERSION" -output "$out.cdx.json" "$out" >/dev/null 2>"$stage/sbom.log" || { cat "$stage/sbom.log" >&2; exit 1; }
-    echo "$out"
+        -version "$VERSION" -output "$2" "$1" >/dev/null 2>"$stage/sbom.log" || { cat "$stage/sbom.log" >&2; exit 1; }
 }
 
 for arch in amd64 arm64; do
-    binary darwin "$arch" >/dev/null
-    linux=$(binary linux "$arch")
-    program linux "$arch" "$stage/wisbox"
-    cp "$linux" "$stage/wisbox-kube"
+    mac=dist/wisbox-$VERSION-darwin-$arch linux=dist/wisbox-$VERSION-linux-$arch # each needs no other files
+    engine darwin "$arch" "$mac" "$tags"
+    sbom "$mac" "$mac.cdx.json"
+    engine linux "$arch" "$stage/wisbox-kube" "$tags"
+    sbom "$stage/wisbox-kube" "$linux.cdx.json"
+    program "$arch" "$stage/wisbox-kube" "$linux"
+    engine linux "$arch" "$stage/engine"
+    program "$arch" "$stage/engine" "$stage/wisbox"
+    rm "$stage/engine"
     chmod -R u=rwX,go=rX "$stage"
     find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     for packager in deb rpm; do

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -77,7 +76,7 @@ func (a *app) report(ctx context.Context, err error) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(ended, &lost):
-		a.printError(tool.Errorf(tool.Unavailable, "the output can't be written: %s", errors.Unwrap(lost.Unwrap())).Because(lost))
+		a.printError(lost.Report())
 		return exitError
 	case err == nil:
 		return exitOK
@@ -98,7 +97,7 @@ func (a *app) report(ctx context.Context, err error) int {
 
 func (a *app) printError(err *tool.Error) {
 	if a.json {
-		_ = writeJSON(a.err, map[string]*tool.Error{"error": err})
+		_ = streams.WriteJSON(a.err, map[string]*tool.Error{"error": err})
 		return
 	}
 	where := ""
@@ -204,17 +203,4 @@ func (a *app) print(v any, text func(io.Writer)) error {
 	return a.printJSON(v)
 }
 
-func (a *app) printJSON(v any) error { return writeJSON(a.out, v) }
-
-// writeJSON writes v on one line. It escapes characters that JSON allows but that could control a
-// terminal.
-func writeJSON(w io.Writer, v any) error {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, printableJSON(b.String()))
-	return err
-}
+func (a *app) printJSON(v any) error { return streams.WriteJSON(a.out, v) }

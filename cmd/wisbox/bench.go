@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/timing"
 	"github.com/wisbox/wisbox/podman"
@@ -161,7 +162,7 @@ func (b *benching) rows() error {
 }
 
 func (b *benching) cases(text string) ([]benchCase, error) {
-	self, err := os.Executable()
+	self, err := engine.Program()
 	if err != nil {
 		return nil, hostError(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/metrics"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -60,7 +61,7 @@ func (a *app) runHold(ctx context.Context, name string, idle time.Duration) erro
 
 // holdCommand returns the command line that starts a holder.
 func (a *app) holdCommand() []string {
-	self, err := os.Executable()
+	self, err := engine.Program()
 	if err != nil {
 		return nil // then this process does the work
 	}

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/wisbox/wisbox/cluster"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -29,7 +30,7 @@ func withKubernetes() error {
 
 // findKube returns the path of wisbox-kube, which make install and packages put beside wisbox.
 func findKube() (string, error) {
-	self, err := os.Executable()
+	self, err := engine.Program()
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -74,7 +75,7 @@ func (a *app) runLog(ctx context.Context, session string, tail int, network bool
 	}
 	if a.json {
 		for _, line := range lines.kept {
-			fmt.Fprintln(a.out, printableJSON(string(line)))
+			fmt.Fprintln(a.out, streams.PrintableJSON(string(line)))
 		}
 		return nil
 	}

@@ -6,10 +6,12 @@ import (
 	"context"
 	"os"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 func main() {
+	engine.Arrive()
 	spareGC()
 	ctx, end, signals := streams.Notify(context.Background())
 	a := &app{in: os.Stdin, out: streams.NewOutput(os.Stdout, end), err: streams.Output{File: os.Stderr, End: end}, signals: signals}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/internal/config"
 )
 
@@ -92,7 +93,7 @@ func (a *app) mcpConfig(ctx context.Context, client string, bare bool, flags []s
 	if !ok {
 		return nil, usageError{fmt.Errorf("--client is %q; it must be one of %s", client, strings.Join(clients, ", "))}
 	}
-	self, err := os.Executable()
+	self, err := engine.Program()
 	if err != nil {
 		self = "wisbox"
 	}

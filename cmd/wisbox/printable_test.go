@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -18,7 +19,7 @@ const steering = "a\x1b[31m\u009b31m\x7f\u202eb\tc\nd"
 
 func TestNothingThatIsPrintedAsJSONSteersATerminal(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, writeJSON(&out, map[string]string{"content": steering}))
+	require.NoError(t, streams.WriteJSON(&out, map[string]string{"content": steering}))
 	assert.Equal(t, `{"content":"a\u001b[31m\u009b31m\u007f\u202eb\tc\nd"}`+"\n", out.String())
 	var back map[string]string
 	require.NoError(t, json.Unmarshal([]byte(out.String()), &back))

@@ -154,7 +154,7 @@ func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
 	var late streams.Late
 	switch {
 	case errors.As(context.Cause(ctx), &late):
-		fmt.Fprintf(a.err, "wisbox: the command still ran %s after %s and was killed\n", streams.Grace, streams.NameOf(late.Signal))
+		fmt.Fprintln(a.err, "wisbox:", late.Report())
 		return
 	case ctx.Err() != nil: // the person who ended it knows
 		return

@@ -200,8 +200,8 @@ var (
 	onKube       = []string{"serve"} // but not on other machines
 	notOnRemotes = []string{"mcp install", "mcp config", "history verify"}
 	ofNoSession  = []string{"", "help", "completion", "version", "exit-codes", "environment", "global-flags", "session-flags", "lab", "remote", "config", "init", "trust", "tools", "mount", "wasm", "rlm", "__complete", "__completeNoDesc"}
-	alwaysHere   = []string{"__hold", "__relay", "__init", "__pod"} // started by another wisbox, on Linux
-	ofFiles      = []string{"history verify"}                       // work on any system
+	alwaysHere   = []string{"__hold", "__relay", "__report", "__init", "__pod"} // started by another wisbox, on Linux
+	ofFiles      = []string{"history verify"}                                   // work on any system
 )
 
 // nameOf returns a command's name without wisbox, and without the groups session and lab.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 type runOptions struct {
@@ -108,7 +109,7 @@ func (a *app) printRecorded(ctx context.Context, s *wisbox.Session) error {
 		return err
 	}
 	if a.json {
-		return writeJSON(a.err, map[string][]string{"recorded": append([]string{}, e.Recorded...)})
+		return streams.WriteJSON(a.err, map[string][]string{"recorded": append([]string{}, e.Recorded...)})
 	}
 	fmt.Fprintf(a.err, "wisbox: %s\n", recordedText(e.Recorded))
 	return nil

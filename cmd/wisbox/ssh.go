@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/internal/sshd"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -129,7 +130,7 @@ func (a *app) sshDir() (string, error) {
 // sshProxyCommand returns the command line, for a shell, that ssh runs; the session's name follows
 // it.
 func (a *app) sshProxyCommand() (string, error) {
-	self, err := os.Executable()
+	self, err := engine.Program()
 	if err != nil {
 		return "", hostError(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -338,7 +339,7 @@ func (t *top) outside(ctx context.Context, key string) string {
 	if key == "l" {
 		args = []string{"log", "--tail", strconv.Itoa(max(1, int(t.a.size().Rows)-4)), t.at}
 	}
-	self, err := os.Executable()
+	self, err := engine.Program()
 	if err != nil {
 		return "wisbox can't find its own binary; run: wisbox " + strings.Join(args, " ")
 	}

@@ -59,6 +59,12 @@ var (
 		"the process that holds this session takes no call: it may be stopped; nothing of the call was done; let it go on (SIGCONT) or kill it (`wisbox __hold` in the list of processes), then call again")
 )
 
+// Untaken reports that no holder took an operation, because none runs or only one of another version: nothing of it was
+// done, and no input was read.
+func Untaken(err error) bool {
+	return errors.Is(err, ErrNoHolder) || errors.Is(err, errNotTaken) || errors.Is(err, ErrOtherVersion)
+}
+
 // TakeWait is how long a holder has to take an operation. A busy one needs milliseconds. Tests change
 // it.
 var TakeWait = 30 * time.Second

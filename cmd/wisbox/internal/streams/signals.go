@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
@@ -119,6 +120,11 @@ func (s *Signals) Pass(ctx context.Context) (passing context.Context, to <-chan 
 
 // Late is the cause of the end of a program that didn't end at a signal.
 type Late struct{ Signalled }
+
+// Report says it for people.
+func (l Late) Report() string {
+	return fmt.Sprintf("the command still ran %s after %s and was killed", Grace, NameOf(l.Signal))
+}
 
 func (l Late) Unwrap() error { return l.Signalled }
 

@@ -44,6 +44,15 @@ type Lost struct{ error }
 // Unwrap returns the error of the write.
 func (l Lost) Unwrap() error { return l.error }
 
+// Report is the error of the command.
+func (l Lost) Report() *tool.Error {
+	cause := l.error
+	if inner := errors.Unwrap(cause); inner != nil { // without the path of the file
+		cause = inner
+	}
+	return tool.Errorf(tool.Unavailable, "the output can't be written: %s", cause).Because(l)
+}
+
 // Input returns the input of a program without a terminal; nil is /dev/null. Without typed, it doesn't read a terminal:
 // programs that read a pipe if they have one would wait for it, and the terminal would stop this process in the
 // background.

@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// setName names this process in lists of processes. The kernel took the number of a descriptor as its name.
+func setName(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
+
+// Continue replaces this process, which is a front, by the engine, with the same arguments and streams. It returns only
+// if that fails.
+func Continue() error {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer self.Close()
+	p, err := Open(self)
+	if err != nil {
+		return err
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	env := append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, variable+"=") }), variable+"="+path)
+	var errs []error
+	for _, dir := range dirs() {
+		errs = append(errs, p.run(func() (*os.File, error) { return p.kept(filepath.Join(dir, "wisbox-engine")) }, env))
+	}
+	errs = append(errs, p.run(p.inMemory, env)) // no directory, or programs in it can't be run
+	return fmt.Errorf("the engine can't be started: %w", errors.Join(errs...))
+}
+
+func (p *Packed) run(open func() (*os.File, error), env []string) error {
+	f, err := open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.Args, env) //nolint:gosec // our own program
+}
+
+// dirs are the directories that may keep the engine: the user's cache directory, else the state root.
+func dirs() []string {
+	var found []string
+	if dir, err := os.UserCacheDir(); err == nil {
+		found = append(found, dir)
+	}
+	if dir := cmp.Or(os.Getenv("WISBOX_CACHE"), os.Getenv("WEAKINCENTIVES_CACHE")); filepath.IsAbs(dir) && len(found) == 0 {
+		found = append(found, dir+"-engine")
+	}
+	return found
+}
+
+// kept returns the unpacked engine below dir, and unpacks it the first time.
+func (p *Packed) kept(dir string) (*os.File, error) {
+	path := filepath.Join(dir, p.name(), "wisbox")
+	if f, err := p.ours(path); err == nil {
+		return f, nil
+	}
+	if err := p.keep(dir); err != nil {
+		return nil, err
+	}
+	return p.ours(path)
+}
+
+// ours opens an unpacked engine. It must be this user's, who may be root with another user's HOME, and whole.
+func (p *Packed) ours(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &st); err == nil &&
+		(st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 || uint64(st.Size) != p.Size) {
+		err = fmt.Errorf("%s is not the engine of this user", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// builds is how many engines of other builds stay unpacked.
+const builds = 2
+
+// keep unpacks the engine below dir, whole or not at all. Another process may do the same.
+func (p *Packed) keep(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	removeOld(dir)
+	staging, err := os.MkdirTemp(dir, ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(staging)
+	f, err := os.OpenFile(filepath.Join(staging, "wisbox"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(p.unpack(f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	to := filepath.Join(dir, p.name())
+	err = os.Rename(staging, to)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) { // another process was quicker, or a damaged one is there
+		if f, err := p.ours(filepath.Join(to, "wisbox")); err == nil {
+			return f.Close()
+		}
+		err = errors.Join(os.RemoveAll(to), os.Rename(staging, to))
+	}
+	return err
+}
+
+// removeOld removes the engines of older builds but the newest. Processes that run one keep it.
+func removeOld(dir string) {
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	age := func(e fs.DirEntry) int64 {
+		info, err := e.Info()
+		if err != nil {
+			return 0
+		}
+		return -info.ModTime().UnixNano()
+	}
+	all = slices.DeleteFunc(all, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") })
+	slices.SortFunc(all, func(a, b fs.DirEntry) int { return cmp.Compare(age(a), age(b)) })
+	for _, e := range all[min(builds, len(all)):] {
+		_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+	}
+}
+
+// inMemory unpacks the engine into memory.
+func (p *Packed) inMemory() (*os.File, error) {
+	fd, err := unix.MemfdCreate("wisbox", unix.MFD_CLOEXEC|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate("wisbox", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "wisbox")
+	if err := p.unpack(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
