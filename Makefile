@@ -33,8 +33,9 @@ setup: ## install missing packages on Debian, also those of the tests (Podman, a
 build: ## bin/wisbox, static
 	@mkdir -p bin .cache
 	go build $(if $(VERBOSE),-v) -ldflags "$(GO_LDFLAGS)" -o .cache/wisbox-engine ./cmd/wisbox
+	@.cache/wisbox-engine __pages >.cache/wisbox-pages
 	@go build -ldflags "$(GO_LDFLAGS)" -o .cache/wisbox-front ./cmd/wisbox/front
-	@go run ./cmd/wisbox/internal/engine/pack .cache/wisbox-front .cache/wisbox-engine bin/wisbox
+	@go run ./cmd/wisbox/internal/engine/pack .cache/wisbox-front .cache/wisbox-engine .cache/wisbox-pages bin/wisbox
 
 .PHONY: kube
 kube: build ## bin/wisbox-kube: the same with Kubernetes' client, which wisbox continues as where it needs that

@@ -11,10 +11,52 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// engine returns a command of the engine alone.
+func (h *home) engine(args ...string) *exec.Cmd {
+	h.t.Helper()
+	cache, err := os.UserCacheDir()
+	require.NoError(h.t, err)
+	found, err := filepath.Glob(filepath.Join(cache, "wisbox-engine", "*", "wisbox"))
+	require.NoError(h.t, err)
+	var newest string
+	var at time.Time
+	for _, path := range found {
+		if info, err := os.Stat(path); err == nil && info.ModTime().After(at) {
+			newest, at = path, info.ModTime()
+		}
+	}
+	cmd := h.command(args...)
+	cmd.Path = newest
+	return cmd
+}
+
+// TestHelpIsTheEngines: it was written when the command was built.
+func TestHelpIsTheEngines(t *testing.T) {
+	h := newHome(t)
+	var pages []string
+	for _, line := range strings.Split(h.do("__complete", ""), "\n") {
+		name, _, found := strings.Cut(line, "\t")
+		if found {
+			pages = append(pages, name)
+		}
+	}
+	require.Greater(t, len(pages), 40)
+	for _, page := range append(pages, "", "lab context", "session ls") {
+		for _, args := range [][]string{append(strings.Fields(page), "--help"), append([]string{"help"}, strings.Fields(page)...)} {
+			want, err := h.engine(args...).Output()
+			require.NoError(t, err, "%v", args)
+			got, err := h.command(args...).Output()
+			require.NoError(t, err, "%v", args)
+			assert.Equal(t, string(want), string(got), "%v", args)
+		}
+	}
+}
 
 var measured = regexp.MustCompile(`"(duration_ms|cpu_ms|max_rss_bytes)":\d+`)
 
@@ -64,11 +106,23 @@ func TestAQuickCommandIsTheSameCommand(t *testing.T) {
 		"a tool of no session":        {"call", "nosuch", "ls"},
 		"a tool's path that is wrong": {"call", "box", "read_file", `{"file_path":"../x"}`},
 		"a flag of call":              {"call", "--profile", "anthropic", "box", "ls"},
+		"a program's help":            {"exec", "box", "--", "echo", "--help"},
+		"sessions":                    {"ls"},
+		"sessions, and more":          {"ls", "more"},
+		"commands that begin so":      {"__complete", "e"},
+		"all commands":                {"__complete", ""},
+		"sessions for exec":           {"__complete", "exec", ""},
+		"sessions for a removal":      {"__complete", "rm", "b"},
+		"flags":                       {"__complete", "exec", "--"},
+		"files in a session":          {"__complete", "exec", "box", ""},
+		"names of nothing":            {"__complete", "version", ""},
+		"no such help":                {"help", "nosuch"},
+		"help of a hidden command":    {"session", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			input := "{}"
 			got := run(h.command(args...), input)
-			want := run(h.command(append([]string{"--no-config"}, args...)...), input)
+			want := run(h.engine(args...), input)
 			for _, e := range []*end{&got, &want} {
 				e.out = measured.ReplaceAllString(e.out, "")
 			}
@@ -79,12 +133,12 @@ func TestAQuickCommandIsTheSameCommand(t *testing.T) {
 	require.NoError(t, err)
 	defer out.Close()
 	for _, args := range [][]string{{"exec", "box", "--", "echo", "x"}, {"call", "box", "ls"}} {
-		for _, with := range [][]string{args, append([]string{"--no-config"}, args...)} {
+		for _, with := range []*exec.Cmd{h.command(args...), h.engine(args...)} {
 			var errs bytes.Buffer
-			cmd := h.command(with...)
+			cmd := with
 			cmd.Stdout, cmd.Stderr = out, &errs
-			require.Error(t, cmd.Run(), "%v", with)
-			assert.Contains(t, errs.String(), "the output can't be written: no space left on device", "%v", with)
+			require.Error(t, cmd.Run(), "%v", args)
+			assert.Contains(t, errs.String(), "the output can't be written: no space left on device", "%v", args)
 		}
 	}
 }

@@ -77,7 +77,7 @@ engine() { GOOS=$1 GOARCH=$2 go build -trimpath ${4:+"-tags=$4"} -ldflags "$GO_L
 # program ARCH ENGINE OUT makes the program for Linux: the small one in front, with that engine in it.
 program() {
     GOOS=linux GOARCH=$1 go build -trimpath -ldflags "$GO_LDFLAGS" -o "$stage/front" ./cmd/wisbox/front
-    go run ./cmd/wisbox/internal/engine/pack "$stage/front" "$2" "$3"
+    go run ./cmd/wisbox/internal/engine/pack "$stage/front" "$2" .cache/wisbox-pages "$3"
     rm "$stage/front"
 }
 

@@ -70,7 +70,7 @@ func (a *app) newRootCmd() *cobra.Command {
 	root.AddCommand(
 		a.newRunCmd(), a.newAgentCmd(), a.newExecCmd(), a.newShellCmd(), a.newPsCmd(), a.newLogsCmd(), a.newAttachCmd(), a.newKillCmd(), a.newPortCmd(), a.newSSHConfigCmd(), a.newSSHProxyCmd(), a.newCallCmd(), a.newEvalCmd(), a.newReplCmd(),
 		a.newDiffCmd(), a.newApplyCmd(), a.newBranchCmd(), a.newSnapshotCmd(), a.newTemplateCmd(), a.newUndoCmd(), a.newLogCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(), a.newServeCmd(), a.newUICmd(),
-		a.newPruneCmd(), a.newStatsCmd(), a.newTopCmd(), a.newDoctorCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newRemoteCmd(), a.newLabCmd(), a.newHoldCmd(), a.newRelayCmd(), a.newReportCmd(),
+		a.newPruneCmd(), a.newStatsCmd(), a.newTopCmd(), a.newDoctorCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newRemoteCmd(), a.newLabCmd(), a.newHoldCmd(), a.newRelayCmd(), a.newReportCmd(), a.newPagesCmd(root),
 		&cobra.Command{Use: "exit-codes", Short: "Describe the exit codes", Long: exitCodesHelp}, newSessionFlagsCmd(), newGlobalFlagsCmd(flags), newEnvironmentCmd(),
 	)
 	root.AddCommand(a.sessionCommands()...)

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/sessions"
 	"github.com/wisbox/wisbox/internal/far"
-	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -102,19 +102,6 @@ func (a *app) newSessionListCmd() *cobra.Command {
 	}
 }
 
-// sessionRow is one session in the output of list.
-type sessionRow struct {
-	ID       string     `json:"id"`
-	State    string     `json:"state"`
-	Kept     bool       `json:"kept"`
-	InUse    bool       `json:"in_use"`
-	Held     bool       `json:"held"`
-	Created  *time.Time `json:"created_at,omitempty"`
-	LastUsed *time.Time `json:"last_used,omitempty"`
-	Problem  string     `json:"problem,omitempty"`
-	Expired  string     `json:"expired,omitempty"` // the reason; wisbox prune removes it
-}
-
 func (a *app) runSessionList(ctx context.Context) error {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -125,37 +112,8 @@ func (a *app) runSessionList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]sessionRow, 0, len(entries))
-	for _, e := range entries {
-		rows = append(rows, rowOf(e))
-	}
-	return a.print(map[string]any{"sessions": rows}, func(w io.Writer) { printSessions(w, rows) })
-}
-
-func printSessions(w io.Writer, rows []sessionRow) {
-	if len(rows) == 0 {
-		fmt.Fprintln(w, "there are no sessions; make one with: wisbox create NAME")
-		return
-	}
-	tw := newTable(w, "SESSION", "STATE", "KIND", "IN USE", "CREATED")
-	for _, r := range rows {
-		kind, created := "ephemeral", "unknown"
-		if r.Kept {
-			kind = "kept"
-		}
-		if r.Created != nil {
-			created = r.Created.Local().Format(time.DateTime)
-		}
-		use := map[bool]string{true: "yes", false: "no"}[r.InUse]
-		if r.Expired != "" {
-			r.State = "expired"
-		}
-		if r.Held {
-			use = "held" // its holder keeps the container for the next client
-		}
-		tw.row(printable(r.ID), r.State, kind, use, created)
-	}
-	_ = tw.Flush()
+	rows := sessions.Rows(entries)
+	return a.print(map[string]any{"sessions": rows}, func(w io.Writer) { sessions.Print(w, rows) })
 }
 
 func (a *app) newSessionInspectCmd() *cobra.Command {
@@ -317,15 +275,4 @@ neither mounted nor brought out by apply, branch, diff --patch, cp, or session s
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "don't ask, and ignore sessions that don't exist (running programs are ended even without this)")
 	return cmd
-}
-
-func rowOf(e overlay.Entry) sessionRow {
-	row := sessionRow{ID: e.ID, State: string(e.State.Status), Kept: e.State.Kept, InUse: e.InUse, Held: e.Held, Problem: e.Problem}
-	if !e.State.Created.At.IsZero() {
-		row.Created, row.LastUsed = &e.State.Created.At, &e.State.LastUsed.At
-	}
-	if reason, over := e.State.Expired(overlay.Now()); over && e.State.Kept {
-		row.Expired = reason
-	}
-	return row
 }

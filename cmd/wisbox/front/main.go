@@ -34,34 +34,40 @@ func cont(args []string) {
 
 // quickly does a command if it can.
 func quickly(args []string) (code int, done bool) {
-	if len(args) < 3 {
-		return 0, false
-	}
-	switch args[0] {
-	case "exec":
+	switch {
+	case len(args) == 0 || args[0] == "help" || args[len(args)-1] == "--help" || args[len(args)-1] == "-h":
+		return quickHelp(args)
+	case len(args) == 1 && args[0] == "ls":
+		return quickList()
+	case args[0] == "__complete":
+		return quickComplete(args[1:])
+	case len(args) > 2 && args[0] == "exec":
 		return quickExec(args[1], args[2:])
-	case "call":
+	case len(args) > 2 && args[0] == "call":
 		return quickCall(args[1], args[2:])
 	}
 	return 0, false
 }
 
-// holderOf returns a client of the holder of a session on this machine.
-func holderOf(session string) (*hold.Client, bool) {
+// onThisMachine reports whether commands are about this machine's sessions.
+func onThisMachine() bool {
 	for _, name := range []string{"WISBOX_REMOTE", "WISBOX_POD"} {
 		if os.Getenv(name) != "" {
-			return nil, false
+			return false
 		}
 	}
 	config, err := os.UserConfigDir()
 	if err != nil {
-		return nil, false
+		return false
 	}
-	if _, err := os.Lstat(filepath.Join(config, "wisbox", "remotes.json")); !os.IsNotExist(err) { // one may be the default
-		return nil, false
-	}
+	_, err = os.Lstat(filepath.Join(config, "wisbox", "remotes.json")) // one may be the default
+	return os.IsNotExist(err)
+}
+
+// holderOf returns a client of the holder of a session on this machine.
+func holderOf(session string) (*hold.Client, bool) {
 	dir, err := stateroot.Default()
-	if err != nil {
+	if err != nil || !onThisMachine() {
 		return nil, false
 	}
 	id, ok := stateroot.Look(dir)

@@ -17,18 +17,27 @@ import (
 // setName names this process in lists of processes. The kernel took the number of a descriptor as its name.
 func setName(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
+// Self opens the engine behind this process, which is a front.
+func Self() (*Packed, error) {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return nil, err
+	}
+	p, err := Open(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return p, nil
+}
+
 // Continue replaces this process, which is a front, by the engine, with the same arguments and streams. It returns only
 // if that fails.
 func Continue() error {
-	self, err := os.Open("/proc/self/exe")
+	p, err := Self()
 	if err != nil {
 		return err
 	}
-	defer self.Close()
-	p, err := Open(self)
-	if err != nil {
-		return err
-	}
+	defer p.file.Close()
 	path, err := os.Executable()
 	if err != nil {
 		return err

@@ -22,7 +22,13 @@ func packed(t *testing.T, engine []byte) *Packed {
 	t.Cleanup(func() { _ = f.Close() })
 	_, err = f.WriteString("the front")
 	require.NoError(t, err)
-	require.NoError(t, Append(f, engine))
+	var pages Pages
+	pages.Add("help", "all\n")
+	pages.Add("help exec", "Usage:\n")
+	var written bytes.Buffer
+	_, err = pages.WriteTo(&written)
+	require.NoError(t, err)
+	require.NoError(t, Append(f, engine, written.Bytes()))
 	p, err := Open(f)
 	require.NoError(t, err)
 	return p
@@ -145,5 +151,18 @@ func TestAProgramWithoutAnEngineSaysSo(t *testing.T) {
 		_, err = Open(f)
 		require.ErrorIs(t, err, errNone)
 		require.NoError(t, f.Close())
+	}
+}
+
+func TestPagesAreBehindTheEngine(t *testing.T) {
+	p := packed(t, random(t, 5000))
+	for name, want := range map[string]string{"help": "all\n", "help exec": "Usage:\n"} {
+		text, ok := p.Page(name)
+		assert.True(t, ok)
+		assert.Equal(t, want, string(text))
+	}
+	for _, name := range []string{"", "help e", "elp", "exec", "all"} {
+		_, ok := p.Page(name)
+		assert.False(t, ok, "%q", name)
 	}
 }

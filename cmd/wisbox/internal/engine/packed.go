@@ -2,8 +2,8 @@
 // fraction of the time; it does the commonest commands itself and continues as the engine for everything else. The
 // engine is packed into the front's file, so that wisbox stays one file, and is unpacked once for each user.
 //
-//	front's file   [ELF of the front][engine, gzip][trailer]
-//	trailer        [magic, 16 bytes][packed size, u64][size, u64][SHA-256 of the engine], big endian
+//	front's file   [ELF of the front][engine, gzip][pages][trailer]
+//	trailer        [magic, 16 bytes][packed size, u64][size, u64][size of the pages, u64][SHA-256 of the engine], big endian
 package engine
 
 import (
@@ -21,13 +21,13 @@ import (
 const magic = "wisbox engine 1\n"
 
 type trailer struct {
-	Magic        [len(magic)]byte
-	Packed, Size uint64
-	Sum          [sha256.Size]byte
+	Magic               [len(magic)]byte
+	Packed, Size, Pages uint64
+	Sum                 [sha256.Size]byte
 }
 
-// Append appends a packed engine to the front's file.
-func Append(front io.Writer, engine []byte) error {
+// Append appends a packed engine, and what it has written of its [Pages], to the front's file.
+func Append(front io.Writer, engine, pages []byte) error {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	if _, err := z.Write(engine); err != nil {
@@ -36,8 +36,11 @@ func Append(front io.Writer, engine []byte) error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	t := trailer{Packed: uint64(packed.Len()), Size: uint64(len(engine)), Sum: sha256.Sum256(engine)}
+	t := trailer{Packed: uint64(packed.Len()), Size: uint64(len(engine)), Pages: uint64(len(pages)), Sum: sha256.Sum256(engine)}
 	copy(t.Magic[:], magic)
+	if _, err := packed.Write(pages); err != nil {
+		return err
+	}
 	if _, err := packed.WriteTo(front); err != nil {
 		return err
 	}
@@ -67,10 +70,10 @@ func Open(file *os.File) (*Packed, error) {
 	if err := binary.Read(io.NewSectionReader(file, end, st.Size()-end), binary.BigEndian, &p.trailer); err != nil {
 		return nil, err
 	}
-	if string(p.Magic[:]) != magic || p.Packed > uint64(end) {
+	if string(p.Magic[:]) != magic || p.Packed > uint64(end) || p.Pages > uint64(end)-p.Packed {
 		return nil, errNone
 	}
-	p.at = end - int64(p.Packed)
+	p.at = end - int64(p.Packed) - int64(p.Pages)
 	return p, nil
 }
 

@@ -1,4 +1,4 @@
-// Command pack appends an engine to a front: pack FRONT ENGINE OUT.
+// Command pack appends an engine and its pages to a front: pack FRONT ENGINE PAGES OUT.
 package main
 
 import (
@@ -10,23 +10,27 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: pack FRONT ENGINE OUT")
+	if len(os.Args) != 5 {
+		fmt.Fprintln(os.Stderr, "usage: pack FRONT ENGINE PAGES OUT")
 		os.Exit(2)
 	}
-	if err := pack(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := pack(os.Args[1], os.Args[2], os.Args[3], os.Args[4]); err != nil {
 		fmt.Fprintln(os.Stderr, "pack:", err)
 		os.Exit(1)
 	}
 }
 
 // pack replaces out whole: it may be running.
-func pack(front, behind, out string) error {
+func pack(front, behind, pages, out string) error {
 	first, err := os.ReadFile(front)
 	if err != nil {
 		return err
 	}
 	second, err := os.ReadFile(behind)
+	if err != nil {
+		return err
+	}
+	third, err := os.ReadFile(pages)
 	if err != nil {
 		return err
 	}
@@ -36,7 +40,7 @@ func pack(front, behind, out string) error {
 	}
 	defer os.Remove(out + ".new")
 	_, err = f.Write(first)
-	if err := errors.Join(err, engine.Append(f, second), f.Close()); err != nil {
+	if err := errors.Join(err, engine.Append(f, second, third), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(out+".new", out)
