@@ -198,7 +198,7 @@ func (b *bench) idleMemory(ctx context.Context) error {
 		}
 		time.Sleep(settle)
 		each := mib(memoryIn(in.Sandbox.Object)-before) / contexts
-		host := mib(proportional(fmt.Sprintf("/proc/%d", p.cmd.Process.Pid)))
+		host := mib(rollup(fmt.Sprintf("/proc/%d", p.cmd.Process.Pid), "Pss"))
 		b.notes = append(b.notes, fmt.Sprintf("the memory of an idle context: %.1f MiB (proportional share, mean of %d; at most %g MiB: %s); `python3 -i` on the host %.1f MiB: %.1f times as much",
 			each, contexts, limit, met(each <= limit), host, each/host))
 		return nil
@@ -208,7 +208,7 @@ func (b *bench) idleMemory(ctx context.Context) error {
 // memoryIn returns the share of memory of a container's processes.
 func memoryIn(object string) (sum int64) {
 	for _, dir := range processesIn(object) {
-		sum += proportional(dir)
+		sum += rollup(dir, "Pss")
 	}
 	return sum
 }

@@ -222,7 +222,7 @@ func (b *bench) podsMemory(ctx context.Context) error {
 				continue
 			}
 			name, _ := os.ReadFile("/proc/" + d.Name() + "/comm")
-			bytes := proportional("/proc/" + d.Name())
+			bytes := rollup("/proc/"+d.Name(), "Pss")
 			all += bytes
 			parts = append(parts, fmt.Sprintf("%s %.1f", strings.TrimSpace(string(name)), float64(bytes)/(1<<20)))
 		}

@@ -356,22 +356,22 @@ func memoryOf(names ...string) int64 {
 		if err != nil || !slices.Contains(names, strings.TrimSpace(string(comm))) {
 			continue
 		}
-		sum += proportional("/proc/" + d.Name())
+		sum += rollup("/proc/"+d.Name(), "Pss")
 	}
 	return sum
 }
 
-// proportional returns a process's proportional set size in bytes; 0 if it is gone.
-func proportional(dir string) int64 {
-	rollup, err := os.ReadFile(dir + "/smaps_rollup")
+// rollup adds up fields of a process's memory, in bytes; 0 if it is gone.
+func rollup(dir string, fields ...string) (sum int64) {
+	text, err := os.ReadFile(dir + "/smaps_rollup")
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(rollup)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 && slices.Contains(fields, strings.TrimSuffix(f[0], ":")) {
 			kib, _ := strconv.ParseInt(f[1], 10, 64)
-			return kib << 10
+			sum += kib << 10
 		}
 	}
-	return 0
+	return sum
 }

@@ -122,7 +122,7 @@ func leftIn(object string) left {
 		l.descriptors += len(fds)
 		comm, _ := os.ReadFile(dir + "/comm")
 		if pid, _ := strconv.Atoi(filepath.Base(dir)); string(comm) == "python3\n" && pid < agent {
-			agent, l.memory = pid, proportional(dir)
+			agent, l.memory = pid, rollup(dir, "Pss")
 		}
 	}
 	return l

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +42,8 @@ type Holder struct {
 	empty bool      // the sandbox is removed, and no client has used the session since
 	due   time.Time // the next check for idleness
 	timer *time.Timer
-	last  []*Conn // clients that wait for the end
+	rest  *time.Timer // gives memory back
+	last  []*Conn     // clients that wait for the end
 }
 
 // New returns a Holder, which Serve runs.
@@ -65,12 +67,17 @@ var (
 // client that stalls can't keep it alive.
 const farewell = 5 * time.Second
 
+// restAfter is the time without a client after which a holder gives freed memory back to the system: most holders do
+// nothing most of the time, and there may be hundreds.
+const restAfter = 5 * time.Second
+
 // Serve serves clients until ctx ends, a client stops the holder, or nobody has used it for Idle,
 // and returns the cause. Call Free when the session is closed.
 func (h *Holder) Serve(ctx context.Context, l net.Listener) (cause error) {
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	h.mu.Lock()
 	h.timer = time.AfterFunc(h.opts.Idle, h.lookIdle)
+	h.rest = time.AfterFunc(restAfter, debug.FreeOSMemory)
 	h.due = time.Now().Add(h.opts.Idle)
 	h.mu.Unlock()
 	var conns sync.WaitGroup
@@ -86,6 +93,7 @@ func (h *Holder) Serve(ctx context.Context, l net.Listener) (cause error) {
 	}
 	h.cancel(errStopped)
 	h.timer.Stop()
+	h.rest.Stop()
 	if h.opts.Ending != nil {
 		h.opts.Ending(context.Cause(ctx))
 	}
@@ -126,6 +134,7 @@ func (h *Holder) enter() {
 	defer h.mu.Unlock()
 	h.conns++
 	h.timer.Stop()
+	h.rest.Stop()
 }
 
 func (h *Holder) leave(use bool) {
@@ -136,6 +145,7 @@ func (h *Holder) leave(use bool) {
 	}
 	if h.conns--; h.conns == 0 {
 		h.timer.Reset(time.Until(h.due))
+		h.rest.Reset(restAfter)
 	}
 }
 
