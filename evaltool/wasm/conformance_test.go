@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,7 +63,7 @@ type call = func(ctx context.Context, name string, args json.RawMessage) (*tool.
 
 func toolsOver(t *testing.T, dir string, e *wasm.Engine) call {
 	files := openFiles(t, dir)
-	eval, err := evaltool.New(&evaltool.Options{Files: files, Wasm: e.Session(files)})
+	eval, err := evaltool.New(&evaltool.Options{Files: files, Wasm: patient{e.Session(files)}})
 	require.NoError(t, err)
 	ops, err := rlm.New(&rlm.Options{Files: files, Eval: e})
 	require.NoError(t, err)
@@ -73,6 +74,16 @@ func toolsOver(t *testing.T, dir string, e *wasm.Engine) call {
 		}
 		return set.Call(ctx, name, args)
 	}
+}
+
+// patient gives calls without a timeout a minute: on a busy machine the default of 5 s is over before much Python has run.
+type patient struct{ *wasm.Session }
+
+func (p patient) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
+	if req.Timeout == evaltool.DefaultMaxTimeout {
+		req.Timeout = time.Minute
+	}
+	return p.Session.Evaluate(ctx, req)
 }
 
 type scriptParams struct {
