@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -38,10 +37,8 @@ func Sum() string {
 	return ""
 }
 
-// Binary returns this machine's agent, a static executable. Callers share the bytes.
-func Binary() ([]byte, error) { return unpacked() }
-
-var unpacked = sync.OnceValues(func() ([]byte, error) {
+// Binary unpacks this machine's agent, a static executable of a few MB.
+func Binary() ([]byte, error) {
 	want := Sum()
 	if want == "" {
 		return nil, ErrArch
@@ -59,4 +56,4 @@ var unpacked = sync.OnceValues(func() ([]byte, error) {
 		return nil, errors.New("unpack the agent: it is not the one of SHA256SUMS; run `make agent`")
 	}
 	return binary, nil
-})
+}
