@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/tool"
@@ -206,6 +207,7 @@ func (s stuck) Write(p []byte) (int, error) {
 // TestAGigabyteNobodyReads: neither missing readers nor one that stops reading slow the program
 // down; memory stays bounded, readers come and go, and dropped output is counted.
 func TestAGigabyteNobodyReads(t *testing.T) {
+	hosttest.OfMemory(t)
 	b := newBench(t)
 	const size, kept, most = 1 << 30, 8 << 20, 48 << 20
 	id := b.begin("head -c 1073741824 /dev/zero; echo; echo last >&2")

@@ -60,6 +60,7 @@ const quarter = 20 << 20
 // No content of a workspace makes a call use more memory than a manager has. A file that is too large is reported, and
 // a restore still works.
 func TestNoWorkspaceTakesTheManagersMemory(t *testing.T) {
+	hosttest.OfMemory(t)
 	cwd, err := os.Getwd()
 	require.NoError(t, err)
 	for name, l := range large {

@@ -33,6 +33,15 @@ func Slow(t testing.TB) {
 	}
 }
 
+// OfMemory marks a test of how much memory something takes. The race detector's own memory hides that, and makes such tests
+// take minutes: with it they run in `make nightly` only, for their goroutines.
+func OfMemory(t testing.TB) {
+	t.Helper()
+	if Raced && os.Getenv("WISBOX_NIGHTLY") == "" {
+		t.Skip("it is about memory, and the race detector is on; make nightly runs it")
+	}
+}
+
 // Lacks ends a test that needs something missing: in CI, which must have everything, it fails;
 // elsewhere it skips.
 func Lacks(t testing.TB, format string, args ...any) {
