@@ -41,7 +41,8 @@ type local struct {
 	own *tool.Set // under wisbox's own names
 	set *tool.Set // of the session's profile
 
-	ends ends // the ends of programs, which are recorded
+	ends ends            // the ends of programs, which are recorded
+	live journal.Running // the calls that it performs now
 
 	reserved atomic.Int64 // when the host last had free space, as time since started
 
@@ -105,12 +106,37 @@ func (l *local) newBox() *box.Box {
 	return box.New(opts)
 }
 
+// enter notes a call until leave; one that leaves no record isn't noted.
+func (l *local) enter(ctx context.Context, c journal.Call, op operation) (leave func()) {
+	e := op.event()
+	if e.Tool == "" {
+		return func() {}
+	}
+	e.Session, e.Call, e.Caller = l.dir.ID(), c.ID, journal.CallerOf(ctx)
+	if r := l.secrets.Redactor(); r != nil {
+		e.Redact(r)
+	}
+	return l.live.Add(e)
+}
+
 func (l *local) do(ctx context.Context, c journal.Call, op operation, io hold.Streams) (any, journal.Outcome, error) {
+	defer l.enter(ctx, c, op)()
 	return op.do(ctx, l, c, io)
 }
 
+// start notes the call as long as its program runs, unless the program is one of [Session.Processes].
 func (l *local) start(ctx context.Context, c journal.Call, op starter, io hold.Streams) (sandbox.Process, journal.Outcome, error) {
-	return op.start(ctx, l, c, io)
+	leave := l.enter(ctx, c, op)
+	p, out, err := op.start(ctx, l, c, io)
+	if program, ok := p.(*recorded); ok && err == nil {
+		l.ends.Go(func() {
+			<-program.done
+			leave()
+		})
+		return p, out, nil
+	}
+	leave()
+	return p, out, err
 }
 
 // record writes to the log. A failed write doesn't fail the call, whose work is done.

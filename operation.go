@@ -43,6 +43,7 @@ var operations = map[string]func() operation{
 	"process_start":    func() operation { return &startProcessOp{} },
 	"process_begin":    func() operation { return &startAttachedOp{} },
 	"processes":        func() operation { return &processesOp{} },
+	"running":          func() operation { return &runningOp{} },
 	"process_output":   func() operation { return &outputOp{} },
 	"service_output":   func() operation { return &serviceOutputOp{} },
 	"process_signal":   func() operation { return &signalOp{} },

@@ -587,3 +587,31 @@ func (o attachOp) join(ctx context.Context, l *local, io hold.Streams) (sandbox.
 		Stdin: io.Stdin, CloseStdin: o.CloseStdin, Stdout: io.Stdout, Stderr: io.Stderr, Replay: o.Replay, Hold: o.Hold,
 	})
 }
+
+// OutcomeRunning is the Outcome of the Events that [Session.Running] returns.
+const OutcomeRunning = journal.OutcomeRunning
+
+// Running returns the calls of the session that haven't ended, in the order of their starts: events
+// whose Outcome is [OutcomeRunning], and whose Duration is the time since their start. Programs
+// that outlive their call are in [Session.Processes]. It leaves no record and starts nothing.
+func (s *Session) Running(ctx context.Context) ([]Event, error) {
+	return perform[[]Event](ctx, s, runningOp{}, hold.Streams{})
+}
+
+// runningOp lists the calls that run, and leaves no record.
+type runningOp struct{}
+
+func (o runningOp) event() Event { return Event{} }
+
+func (o runningOp) do(_ context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	return l.live.List(), journal.Outcome{}, nil
+}
+
+// byHolder starts no holder: if there is none, no call runs.
+func (o runningOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	answer, out, err := ask(ctx, h.looker, c, o, io)
+	if errors.Is(err, hold.ErrNoHolder) {
+		return []Event{}, out, nil
+	}
+	return answer, out, err
+}

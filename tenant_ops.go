@@ -62,6 +62,7 @@ var tenantOps = map[string]tenantOp{
 	"process_start":    checked(processArgs, func(_ *guest, o *startProcessOp) error { return o.ordinary() }),
 	"process_begin":    checked(processArgs+" join", func(_ *guest, o *startAttachedOp) error { return o.ordinary() }),
 	"processes":        withArgs(""),
+	"running":          withArgs(""),
 	"process_output":   withArgs("process_id tail follow"),
 	"process_signal":   withArgs("process_id signal"),
 	"process_input":    withArgs("process_id data end"),

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +27,8 @@ func (a *app) newLogCmd() *cobra.Command {
 		Short:   "Show a session's calls: time, outcome and changed files",
 		Long: `Shows the session's log: one record per call, without content, code or variables.
 Files that programs changed are known only if the session has --auto-snapshot;
-otherwise CHANGED shows unknown. wisbox undo takes the id under CALL.
+otherwise CHANGED shows unknown. wisbox undo takes the id under CALL. Calls that run now
+come last, with the outcome "running"; the log gets their record at their end.
 With --json each record is a JSON object, also with the caller, the arguments, and the
 hashes of the files that the tool changed.
 --network shows connections instead, made and denied.`,
@@ -66,9 +69,14 @@ func (a *app) runLog(ctx context.Context, session string, tail int, network bool
 	defer m.Close()
 	var lines ring
 	lines.max = tail
+	var running [][]byte
+	if !network {
+		running = runningLines(ctx, m, session) // first: a call that ends meanwhile has its record below
+	}
 	if err := m.Log(ctx, session, network, lines.add); err != nil {
 		return asUsage(err)
 	}
+	lines.addMissing(running)
 	print := printLog
 	if network {
 		print = printConnections
@@ -98,6 +106,41 @@ func (r *ring) add(line []byte) error {
 		r.kept = r.kept[1:]
 	}
 	return nil
+}
+
+// addMissing adds the running calls that have no record yet.
+func (r *ring) addMissing(running [][]byte) {
+	for _, line := range running {
+		var e wisbox.Event
+		if json.Unmarshal(line, &e) == nil && !slices.ContainsFunc(r.kept, func(l []byte) bool { return bytes.Contains(l, []byte(`"call":"`+e.Call+`"`)) }) {
+			_ = r.add(line)
+		}
+	}
+}
+
+// runningWait bounds the question for running calls, so that a holder that is stopped doesn't
+// delay the log.
+const runningWait = 2 * time.Second
+
+// runningLines are the calls that run now, as lines of the log; none if nobody can say.
+func runningLines(ctx context.Context, m *wisbox.Manager, session string) (lines [][]byte) {
+	ctx, cancel := context.WithTimeout(ctx, runningWait)
+	defer cancel()
+	s, err := m.Attach(ctx, session)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = s.Close(context.WithoutCancel(ctx)) }()
+	calls, err := s.Running(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, e := range calls {
+		if line, err := json.Marshal(e); err == nil {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 func printLog(w io.Writer, lines [][]byte) {
