@@ -279,7 +279,8 @@ func (l *local) image(ctx context.Context) string {
 }
 
 func (l *local) spec(ctx context.Context) sandbox.Spec {
-	spec := l.opts.spec()
+	o := l.settings()
+	spec := o.spec()
 	spec.Image = l.image(ctx)
 	spec.LowPorts = l.door.Opens(ctx)
 	spec.Wake = l.wake
@@ -327,9 +328,29 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	return out, nil
 }
 
+// settings returns the session's options with its present limits.
+func (l *local) settings() SessionOptions {
+	o := l.opts
+	o.Limits = limitsOf(l.dir, o)
+	return o
+}
+
+// limitsOf returns the limits in the session's record, which [Session.SetLimits] may have changed
+// since the options were read.
+func limitsOf(dir *overlay.Dir, o SessionOptions) sandbox.Limits {
+	var recorded struct {
+		Limits sandbox.Limits `json:"limits"`
+	}
+	if err := json.Unmarshal(dir.Current().Settings, &recorded); err != nil || recorded.Limits == (sandbox.Limits{}) {
+		return o.Limits
+	}
+	return recorded.Limits
+}
+
 // about describes a session by its directory.
 func about(dir *overlay.Dir, o SessionOptions) *Inspection {
 	state := dir.Current()
+	o.Limits = limitsOf(dir, o)
 	var snapshots *snapshot.Usage
 	if used, err := snapshot.UsageOf(dir.Snapshots()); err == nil {
 		used.Limit = o.snapshotSpace()
@@ -351,7 +372,7 @@ func about(dir *overlay.Dir, o SessionOptions) *Inspection {
 
 // diskUsage returns the usage of a session without a holder, as far as it is known.
 func diskUsage(ctx context.Context, dir *overlay.Dir, o SessionOptions) *Usage {
-	u := &Usage{Limits: o.Limits}
+	u := &Usage{Limits: limitsOf(dir, o)}
 	u.Disk, u.Inodes, _ = dir.DiskUsed(ctx) // 0 if it isn't counted
 	return u
 }

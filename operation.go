@@ -63,6 +63,7 @@ var operations = map[string]func() operation{
 	"copy":             func() operation { return &copyOp{} },
 	"template":         func() operation { return &templateOp{} },
 	"secrets":          func() operation { return &secretsOp{} },
+	"limits":           func() operation { return &limitsOp{} },
 	"inspect":          func() operation { return &inspectOp{} },
 	"usage":            func() operation { return &usageOp{} },
 	"egress":           func() operation { return &egressOp{} },

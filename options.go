@@ -422,6 +422,7 @@ func checkLimits(l sandbox.Limits) error {
 		{"memory", float64(l.Memory), 16 << 20, math.MaxInt64, size},
 		{"pids", float64(l.PIDs), 32, 4 << 20, plain}, // the agent has up to 13; the kernel's own limit
 		{"tmp", float64(l.Tmp), 1 << 20, float64(l.WithDefaults().Memory / 2), size},
+		{"shm_size", float64(l.Shm), 1 << 20, float64(min(l.WithDefaults().Memory/2, l.WithDefaults().Memory/4*3-l.WithDefaults().Tmp)), size},
 		{"disk", float64(l.Disk), 1 << 20, maxDisk, size},
 		{"inodes", float64(l.Inodes), 100, math.MaxUint32, plain},
 		{"nofile", float64(l.NoFile), 256, math.MaxInt64, plain},
@@ -433,6 +434,8 @@ func checkLimits(l sandbox.Limits) error {
 			return tool.Errorf(tool.Invalid, "%s is %s; it must be at least %s", c.name, c.write(c.value), c.write(c.min)).In(c.name)
 		case c.value > c.max && c.name == "tmp":
 			return tool.Errorf(tool.Invalid, "tmp is %s; it must be at most half of the memory, here %s, since files in /tmp are in memory", c.write(c.value), c.write(c.max)).In(c.name)
+		case c.value > c.max && c.name == "shm_size":
+			return tool.Errorf(tool.Invalid, "shm_size is %s; it must be at most %s, since files in /dev/shm are in memory: half of the memory, and with /tmp three quarters; raise memory, or lower tmp", c.write(c.value), c.write(c.max)).In(c.name)
 		case c.value > c.max:
 			return tool.Errorf(tool.Invalid, "%s is %s; it must be at most %s", c.name, c.write(c.value), c.write(c.max)).In(c.name)
 		}

@@ -274,6 +274,14 @@ func (s *Session) SetSecrets(ctx context.Context, all map[string]Secret) error {
 	return err
 }
 
+// SetLimits changes the limits of a session that stays: those that aren't zero. CPUs, Memory and PIDs change at
+// once, also for running programs; Disk and Inodes do where the session's disk permits it. The others are those
+// of a container, and change only if there is none. The limits
+// are recorded with the session. An error changes nothing, and names the limit that can't change.
+func (s *Session) SetLimits(ctx context.Context, change sandbox.Limits) (*Inspection, error) {
+	return perform[*Inspection](ctx, s, limitsOp{change}, hold.Streams{})
+}
+
 // Inspect describes the session and the limits that its sandbox enforces. It opens a running
 // sandbox, but creates none: Sandbox is nil before the first program.
 func (s *Session) Inspect(ctx context.Context) (*Inspection, error) {

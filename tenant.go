@@ -514,6 +514,7 @@ func (g *guest) takeLimits(o *SessionOptions, asked farOptions) error {
 		{"memory", asked.Limits.Memory, most.Memory, &o.Limits.Memory, size},
 		{"pids", asked.Limits.PIDs, most.PIDs, &o.Limits.PIDs, plain},
 		{"tmp", asked.Limits.Tmp, most.Tmp, &o.Limits.Tmp, size},
+		{"shm_size", asked.Limits.Shm, most.Shm, &o.Limits.Shm, size},
 		{"disk", asked.Limits.Disk, most.Disk, &o.Limits.Disk, size},
 		{"inodes", asked.Limits.Inodes, most.Inodes, &o.Limits.Inodes, plain},
 		{"nofile", asked.Limits.NoFile, most.NoFile, &o.Limits.NoFile, plain},

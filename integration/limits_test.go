@@ -161,10 +161,22 @@ func TestVerdictsComeFromTheCgroup(t *testing.T) {
 }
 
 func TestTmpAndSharedMemoryAreBounded(t *testing.T) {
-	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{Tmp: 8 << 20}})
+	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{Tmp: 8 << 20, Shm: 64 << 20}})
 	a := script(t, s, "dd if=/dev/zero of=/tmp/f bs=1M count=20 2>&1; rm -f /tmp/f; dd if=/dev/zero of=/dev/shm/f bs=1M count=100 2>&1; rm -f /dev/shm/f; dd if=/dev/zero of=/run/f bs=1M count=3 2>&1; true")
 	assert.Equal(t, 2, strings.Count(a.str("stdout"), "No space left"), "%v", a)
 	assert.Regexp(t, `(?i)/run/f.*(permission denied|no space)`, a.str("stdout"))
+}
+
+func TestSharedMemoryFollowsTheMemory(t *testing.T) {
+	for _, c := range []struct {
+		limits sandbox.Limits
+		want   string
+	}{
+		{sandbox.Limits{Memory: 256 << 20}, "65536\n"}, {sandbox.Limits{Memory: 2 << 30}, "524288\n"}, {sandbox.Limits{Memory: 2 << 30, Shm: 1 << 30}, "1048576\n"},
+	} {
+		s := open(t, &wisbox.SessionOptions{Limits: c.limits})
+		assert.Equal(t, c.want, output(t, s, "df -k --output=size /dev/shm | tail -1 | tr -d ' '"), "%+v", c.limits)
+	}
 }
 
 // TestFilesInMemoryLeaveRoomForPrograms: out-of-memory kills don't free files, so if they could fill the memory, no

@@ -1,10 +1,13 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
+
+	units "github.com/docker/go-units"
 
 	"github.com/wisbox/wisbox/internal/quota"
 	"github.com/wisbox/wisbox/tool"
@@ -45,7 +48,7 @@ type DiskLimit struct {
 
 // DiskState returns the limits of the session's files, none if the session was created without.
 func (d *Dir) DiskState() []DiskLimit {
-	disk := d.State().Disk
+	disk := d.Current().Disk
 	if disk == nil {
 		return nil
 	}
@@ -62,6 +65,82 @@ func (d *Dir) DiskState() []DiskLimit {
 		limits = append(limits, DiskLimit{"inodes", disk.Inodes, by != "", by})
 	}
 	return limits
+}
+
+// ResizeDisk changes the limits of the session's files, 0 leaves one as it is, and records them. The
+// kernel's limits change at once, also for running programs. An error changes nothing, and names what the
+// mechanism can't do.
+func (d *Dir) ResizeDisk(ctx context.Context, bytes, inodes int64) error {
+	old := d.Current().Disk
+	if old == nil {
+		return tool.Errorf(tool.Unsupported, "the session was created without a disk limit, and can't get one").In("disk")
+	}
+	disk := *old
+	disk.Bytes, disk.Inodes = cmp.Or(bytes, disk.Bytes), cmp.Or(inodes, disk.Inodes)
+	if disk == *old {
+		return nil
+	}
+	if err := d.fits(ctx, disk); err != nil {
+		return err
+	}
+	var err error
+	switch disk.Way {
+	case DiskImage:
+		err = d.growImage(&disk, old)
+	case DiskProject:
+		err = d.resizeProject(disk)
+	}
+	if err != nil {
+		return err
+	}
+	err = d.Update(ctx, func(s *State) error { s.Disk = &disk; return nil })
+	if err != nil && disk.Way == DiskProject {
+		err = errors.Join(err, d.resizeProject(*old))
+	}
+	return err
+}
+
+// fits refuses limits that the session's files exceed.
+func (d *Dir) fits(ctx context.Context, disk Disk) error {
+	taken, err := d.measure(ctx, true)
+	if err != nil {
+		return ioError(err, "count the session's files")
+	}
+	switch {
+	case disk.Bytes > 0 && taken.Bytes > disk.Bytes:
+		return tool.Errorf(tool.Conflict, "the session's files take %s, more than %s; remove some first", units.BytesSize(float64(taken.Bytes)), units.BytesSize(float64(disk.Bytes))).In("disk")
+	case disk.Inodes > 0 && taken.Inodes > disk.Inodes:
+		return tool.Errorf(tool.Conflict, "the session has %d files and directories, more than %d; remove some first", taken.Inodes, disk.Inodes).In("inodes")
+	}
+	return nil
+}
+
+// growImage also sets the number of entries, which grows with an image.
+func (d *Dir) growImage(disk, old *Disk) error {
+	const instead = "; make another session for it: wisbox save this one, and load it with the new limits"
+	switch {
+	case disk.Inodes != old.Inodes:
+		return tool.Errorf(tool.Unsupported, "inodes can't change: this session's disk is an image, which has its entries from the start"+instead).In("inodes")
+	case disk.Bytes < old.Bytes:
+		return tool.Errorf(tool.Unsupported, "disk can't become smaller: this session's disk is an image, which only grows"+instead).In("disk")
+	}
+	inodes, err := quota.GrowImage(d.hostPath(imageFile), d.hostPath(diskDir), disk.Bytes)
+	if errors.Is(err, quota.ErrUnable) {
+		return tool.Errorf(tool.Unsupported, "disk can't grow: this session's disk is an image, and this host doesn't let ext4 grow (it needs root with CAP_SYS_RESOURCE)"+instead).In("disk").Because(err)
+	}
+	if disk.Inodes > 0 {
+		disk.Inodes = inodes
+	}
+	return ioError(err, "grow the session's disk")
+}
+
+func (d *Dir) resizeProject(disk Disk) error {
+	dirs, err := d.fileDirs()
+	if err != nil {
+		return ioError(err, "open the session's files")
+	}
+	defer closeAll(dirs)
+	return ioError(quota.SetLimit(disk.Project, disk.limit(), dirs...), "change the session's quota")
 }
 
 // at returns the path of a directory of the session's files, relative to the session's directory.

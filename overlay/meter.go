@@ -171,8 +171,9 @@ func (d *Dir) WatchDisk(ctx context.Context, end func()) {
 	if disk == nil {
 		return
 	}
-	w := watcher{dir: d, disk: *disk, end: end}
+	w := watcher{dir: d, end: end}
 	for {
+		w.disk = *d.State().Disk // which ResizeDisk may have changed
 		next := w.look(ctx)
 		select {
 		case <-time.After(next):

@@ -104,7 +104,7 @@ func (s *Server) create(r *http.Request) (any, error) {
 func over(others, limits sandbox.Limits) sandbox.Limits {
 	return sandbox.Limits{
 		CPUs: cmp.Or(limits.CPUs, others.CPUs), Memory: cmp.Or(limits.Memory, others.Memory), PIDs: cmp.Or(limits.PIDs, others.PIDs),
-		Tmp: cmp.Or(limits.Tmp, others.Tmp), Disk: cmp.Or(limits.Disk, others.Disk), Inodes: cmp.Or(limits.Inodes, others.Inodes),
+		Tmp: cmp.Or(limits.Tmp, others.Tmp), Shm: cmp.Or(limits.Shm, others.Shm), Disk: cmp.Or(limits.Disk, others.Disk), Inodes: cmp.Or(limits.Inodes, others.Inodes),
 		NoFile: cmp.Or(limits.NoFile, others.NoFile), FileSize: cmp.Or(limits.FileSize, others.FileSize),
 	}
 }

@@ -30,7 +30,7 @@ func check(spec sandbox.Spec) (dirPin, error) {
 		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.Memory must be at least 16 MiB")
 	case l.PIDs < 8:
 		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.PIDs must be at least 8")
-	case min(l.Tmp, l.NoFile, l.FileSize, l.Disk, l.Inodes) < 0:
+	case min(l.Tmp, l.Shm, l.NoFile, l.FileSize, l.Disk, l.Inodes) < 0:
 		return dirPin{}, fail(sandbox.ErrInvalid, nil, "a limit is negative")
 	}
 	for key, value := range spec.Env {

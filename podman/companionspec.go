@@ -65,7 +65,7 @@ func (c companion) storage(g *specgen.ContainerStorageConfig) {
 		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: file},
 		{Destination: "/etc/hosts", Type: "bind", Source: c.files.hosts, Options: file},
 		terminals(),
-		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"),
+		c.tmpfs("/dev/shm", c.limits.Memory/4, 0, "mode=1777", "noexec"),
 	}
 	for _, dir := range c.writable() {
 		g.Mounts = append(g.Mounts, c.copied(dir))

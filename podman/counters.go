@@ -120,7 +120,7 @@ func (s *Sandbox) bound(ctx context.Context, data *define.InspectContainerData) 
 	if err == nil {
 		err = weigh("/", data.State.Pid)
 		if !s.b.isGVisor() { // whose programs reach none of the host's counters
-			err = errors.Join(err, boundUser(ctx, data.State.Pid, 0), boundTCP("/", data, tcpBytes(s.spec.Limits)))
+			err = errors.Join(err, boundUser(ctx, data.State.Pid, 0), boundTCP("/", data, tcpBytes(s.limits())))
 		}
 	}
 	if err != nil {

@@ -28,7 +28,7 @@ func (s *Sandbox) readBack(ctx context.Context) ([]sandbox.LimitState, []string,
 		}
 	}
 	gaps, err := s.gaps(ctx, hello)
-	limits := resident.Compare(s.spec.Limits, hello, tmp)
+	limits := resident.Compare(s.limits(), hello, tmp)
 	if !s.b.isGVisor() {
 		limits = append(limits, watchers(hello))
 	}
@@ -50,7 +50,7 @@ func (s *Sandbox) gaps(ctx context.Context, hello agent.Hello) ([]string, error)
 		gaps = append(gaps, "no seccomp filter is in force")
 	}
 	if !s.b.isGVisor() {
-		gaps = append(gaps, counterGaps(s.spec.Limits, hello, s.hasOwnIDs(ctx))...)
+		gaps = append(gaps, counterGaps(s.limits(), hello, s.hasOwnIDs(ctx))...)
 	}
 	if e, err := s.b.engine(ctx); err == nil && e.info.changesDevices() {
 		gaps = append(gaps, e.info.runtimeName()+" may change the owner of device nodes of the host, which wisbox puts back")

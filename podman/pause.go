@@ -47,12 +47,12 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 
 // suspend stops the time limits; the pause doesn't depend on its success. The caller holds pausing.
 func (s *Sandbox) suspend(ctx context.Context) {
-	if s.limits != nil {
+	if s.clocks != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suspendTime)
 	defer cancel()
-	s.limits = s.agent.Suspend(ctx)
+	s.clocks = s.agent.Suspend(ctx)
 }
 
 // takeBack resumes the container after a pause that failed: Podman may have paused it all the same, and only a running
@@ -64,8 +64,8 @@ func (s *Sandbox) takeBack(ctx context.Context) {
 		s.b.log.Warn("resume a container whose pause failed", "container", s.name, "error", err)
 		return
 	}
-	s.limits(ctx)
-	s.limits = nil
+	s.clocks(ctx)
+	s.clocks = nil
 }
 
 // freezes bounds the attempts to pause a container: on a busy machine, a runtime may give up before the kernel has
@@ -111,9 +111,9 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	if err := s.goOn(ctx); err != nil {
 		return err
 	}
-	if s.limits != nil {
-		s.limits(ctx)
-		s.limits = nil
+	if s.clocks != nil {
+		s.clocks(ctx)
+		s.clocks = nil
 	}
 	return nil
 }

@@ -39,7 +39,9 @@ type Sandbox struct {
 	logs logKeepers // of its companions
 
 	pausing sync.Mutex            // allows one Pause or Resume at a time
-	limits  func(context.Context) // restarts the time limits that this handle stopped, nil if it stopped none
+	clocks  func(context.Context) // restarts the time limits that this handle stopped, nil if it stopped none
+
+	resized atomic.Pointer[sandbox.Limits] // nil until Resize
 }
 
 var (
@@ -115,6 +117,7 @@ func (s *Sandbox) adopt(ctx context.Context, data *define.InspectContainerData) 
 		return err
 	}
 	s.bound(ctx, data) // its creator may have been killed before that
+	s.keepSize(ctx, data)
 	_, err := s.agent.Conn(ctx)
 	return err
 }

@@ -3,7 +3,6 @@ package podman
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,13 +19,13 @@ import (
 )
 
 const (
-	runSize   = 1 << 20  // bytes of /run
-	secrets   = 1 << 20  // bytes of sandbox.SecretsDir
-	shmSize   = 64 << 20 // bytes of /dev/shm, at most a quarter of the memory limit, against which they count
-	cpuPeriod = 100_000  // microseconds
+	runSize   = 1 << 20 // bytes of /run
+	secrets   = 1 << 20 // bytes of sandbox.SecretsDir
+	cpuPeriod = 100_000 // microseconds
 
-	perEntry   = 8 << 10 // bytes of /tmp and of the home directory for each entry that it may have
-	minEntries = 1024    // that each tmpfs may have
+	perSegment = 64 << 10 // bytes of /dev/shm for each
+	perEntry   = 8 << 10  // bytes of /tmp and of the home directory for each entry that it may have
+	minEntries = 1024     // that each tmpfs may have
 
 	// maxProcs is RLIMIT_NPROC. It counts per user, on old kernels over all containers: it only has to be finite, since
 	// the cgroup's pids limit is lower. Podman lowers its own to the smallest pid_max, 32,768.
@@ -130,7 +129,7 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 		c.tmpfs("/tmp", c.limits.Tmp, c.limits.Tmp/perEntry, "mode=1777"),
 		c.tmpfs("/run", runSize, 0, "mode=0755", "noexec"),
 		c.tmpfs(sandbox.SecretsDir, secrets, 0, "mode=0755", "noexec"),
-		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"), // Podman 5's own is read-only if the root is
+		c.tmpfs("/dev/shm", c.limits.Shm, max(1024, c.limits.Shm/perSegment), "mode=1777", "noexec"), // Podman 5's own is read-only if the root is
 	}
 	if c.userHome {
 		file := c.readOnly("noexec")
@@ -229,11 +228,7 @@ func (c container) security(g *specgen.ContainerSecurityConfig) {
 
 func (c container) resources(g *specgen.ContainerResourceConfig) {
 	l := c.limits
-	g.ResourceLimits = &specs.LinuxResources{
-		CPU:    &specs.LinuxCPU{Period: ptr(uint64(cpuPeriod)), Quota: ptr(int64(math.Round(l.CPUs * cpuPeriod)))},
-		Memory: &specs.LinuxMemory{Limit: ptr(l.Memory), Swap: ptr(l.Memory)},
-		Pids:   &specs.LinuxPids{Limit: l.PIDs},
-	}
+	g.ResourceLimits = cgroupLimits(l)
 	g.Rlimits = []specs.POSIXRlimit{
 		rlimit("nofile", unix.RLIMIT_NOFILE, c.noFile()),
 		rlimit("fsize", unix.RLIMIT_FSIZE, l.FileSize),

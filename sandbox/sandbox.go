@@ -41,6 +41,7 @@ type Limits struct {
 	Memory   int64   `json:"memory_bytes,omitempty"` // bytes without swap, default 1 GiB
 	PIDs     int64   `json:"pids,omitempty"`         // processes and threads, default 256
 	Tmp      int64   `json:"tmp_bytes,omitempty"`    // bytes of /tmp, which count toward Memory; default 256 MiB, at most half of Memory
+	Shm      int64   `json:"shm_bytes,omitempty"`    // bytes of /dev/shm, which count toward Memory; default a quarter of Memory, at most half
 	Disk     int64   `json:"disk_bytes,omitempty"`   // bytes of the workspace, default 2 GiB
 	Inodes   int64   `json:"inodes,omitempty"`       // entries of the workspace, default 200,000
 	NoFile   int64   `json:"nofile,omitempty"`       // open descriptors of a process, default 16,384, at most the host's hard limit; less if all processes together could take more than a quarter of the machine's fs.file-max
@@ -59,7 +60,8 @@ func (l Limits) WithDefaults() Limits {
 	}
 	def(&l.Memory, 1<<30)
 	def(&l.PIDs, 256)
-	def(&l.Tmp, min(256<<20, l.Memory/2))
+	def(&l.Tmp, min(256<<20, l.Memory/2, max(l.Memory/4*3-l.Shm, 0)))
+	def(&l.Shm, l.Memory/4)
 	def(&l.Disk, 2<<30)
 	def(&l.Inodes, 200_000)
 	def(&l.NoFile, 16_384)
@@ -67,11 +69,13 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Home returns the bytes of [Home]: as many as Tmp has, but files in memory may take at most seven eighths of Memory, and
-// /dev/shm may take a quarter.
+// Home returns the bytes of [Home]: as many as Tmp has, but files in memory may take at most seven eighths of Memory.
 func (l Limits) Home() int64 {
-	return min(l.Tmp, l.Memory/8*5-l.Tmp)
+	return min(l.Tmp, l.Memory/8*7-l.Tmp-l.Shm)
 }
+
+// InMemory returns the bytes that a container's files in memory may take: /tmp, [Home] and /dev/shm.
+func (l Limits) InMemory() int64 { return l.Tmp + l.Home() + l.Shm }
 
 // Isolation is the degree to which programs are separated from the host's kernel.
 type Isolation string

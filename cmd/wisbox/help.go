@@ -112,7 +112,7 @@ var sections = []struct {
 	commands []string
 }{
 	{"run", []string{"run", "exec", "shell", "agent", "eval", "repl"}},
-	{"sessions", []string{"create", "ls", "inspect", "start", "stop", "pause", "resume", "clone", "rename", "reset", "save", "load", "rm", "prune", "stats", "top"}},
+	{"sessions", []string{"create", "ls", "inspect", "start", "stop", "pause", "resume", "clone", "rename", "update", "reset", "save", "load", "rm", "prune", "stats", "top"}},
 	{"changes", []string{"diff", "apply", "branch", "cp", "undo", "history", "snapshot", "template"}},
 	{"processes", []string{"ps", "logs", "attach", "kill"}},
 	{"network", []string{"allow", "deny", "egress", "port", "secret", "ssh-config"}},

@@ -28,6 +28,7 @@ type sessionFlags struct {
 	memory     string
 	pids       int64
 	tmp        string
+	shm        string
 	disk       string
 	snapshots  string
 	inodes     int64
@@ -113,6 +114,7 @@ func (f *sessionFlags) registerLimits(flags *pflag.FlagSet) {
 	flags.StringVar(&f.memory, "memory", "", "`SIZE` of memory without swap, at least 16m (default 1g)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads, `N` from 32 to 4194304 (default 256)")
 	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp and, where it fits, of the home directory; from 1m to half of the memory (default 256m, or that half if it is less)")
+	flags.StringVar(&f.shm, "shm-size", "", "`SIZE` of /dev/shm, from 1m to half of the memory (default a quarter of the memory)")
 	flags.StringVar(&f.disk, "disk", "", "`SIZE` of the workspace, from 1m to 8192g (default 2g)")
 	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace, `N` from 100 to 4294967295 (default 200000)")
 	flags.Var(timeFlag{&f.maxTimeout}, "max-timeout", "longest `TIME` that a call of shell_execute may ask for, from 100ms to 24h (default 2m)")
@@ -167,7 +169,7 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	for _, size := range []struct {
 		flag, text string
 		into       *int64
-	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"disk", f.disk, &opts.Limits.Disk}, {"snapshot-space", f.snapshots, &opts.SnapshotSpace}, {"egress-out", f.out, &opts.EgressOut}} {
+	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"shm-size", f.shm, &opts.Limits.Shm}, {"disk", f.disk, &opts.Limits.Disk}, {"snapshot-space", f.snapshots, &opts.SnapshotSpace}, {"egress-out", f.out, &opts.EgressOut}} {
 		n, err := readSize(size.flag, size.text)
 		if err != nil {
 			return nil, err

@@ -31,7 +31,7 @@ type uiOptions struct {
 
 // pageFlags are the flags of a new session for which the page has no field, or that bound the
 // session.
-var pageFlags = []string{"image", "eval-timeout", "max-code", "cpus", "memory", "pids", "tmp", "disk", "inodes", "isolation", "strict", "userns", "seccomp", "deny", "egress-out", "egress-via"}
+var pageFlags = []string{"image", "eval-timeout", "max-code", "cpus", "memory", "pids", "tmp", "shm-size", "disk", "inodes", "isolation", "strict", "userns", "seccomp", "deny", "egress-out", "egress-via"}
 
 func (a *app) newUICmd() *cobra.Command {
 	opts := &uiOptions{}

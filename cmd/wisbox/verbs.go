@@ -12,7 +12,7 @@ import (
 func (a *app) sessionCommands() []*cobra.Command {
 	return []*cobra.Command{
 		a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionRmCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(),
-		a.newSessionPauseCmd(), a.newSessionResumeCmd(), a.newSessionRenameCmd(), a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd(),
+		a.newSessionPauseCmd(), a.newSessionResumeCmd(), a.newSessionRenameCmd(), a.newUpdateCmd(), a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd(),
 		a.newSessionAllowCmd(), a.newSessionDenyCmd(), a.newSessionEgressCmd(), a.newSessionSecretCmd(),
 	}
 }

@@ -32,7 +32,7 @@ func check(spec sandbox.Spec) (pin [2]uint64, err error) {
 		return pin, invalid("Image is empty")
 	case !filepath.IsAbs(spec.Workspace):
 		return pin, invalid("Workspace must be an absolute path")
-	case !(l.CPUs > 0) || min(l.Memory, l.PIDs, l.Tmp, l.NoFile, l.FileSize, l.Disk, l.Inodes) < 0:
+	case !(l.CPUs > 0) || min(l.Memory, l.PIDs, l.Tmp, l.Shm, l.NoFile, l.FileSize, l.Disk, l.Inodes) < 0:
 		return pin, invalid("a limit is negative")
 	}
 	for key, value := range spec.Env {

@@ -196,6 +196,16 @@ func (b *Box) Peek(ctx context.Context) (sandbox.Sandbox, error) {
 	return b.cur, nil
 }
 
+// Alone calls do with the sandbox, or nil if there is none, while no other is created and this one isn't
+// given up. do must not call the Box.
+func (b *Box) Alone(ctx context.Context, do func(sandbox.Sandbox) error) error {
+	if err := b.mu.Lock(ctx); err != nil {
+		return err
+	}
+	defer b.mu.Unlock()
+	return do(b.cur)
+}
+
 // DropGrace bounds the removal of a lost sandbox, whose caller may be gone.
 const DropGrace = 30 * time.Second
 

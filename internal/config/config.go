@@ -57,6 +57,7 @@ type keys struct {
 		Memory *string  `toml:"memory" flag:"memory"`
 		PIDs   *int64   `toml:"pids" flag:"pids"`
 		Tmp    *string  `toml:"tmp" flag:"tmp"`
+		Shm    *string  `toml:"shm-size" flag:"shm-size"`
 		Disk   *string  `toml:"disk" flag:"disk"`
 		Inodes *int64   `toml:"inodes" flag:"inodes"`
 		Out    *string  `toml:"egress-out" flag:"egress-out"`

@@ -52,6 +52,13 @@ func blocksOf(t *testing.T, path string) int64 {
 	return st.Blocks * 512
 }
 
+func sizeOf(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return info.Size()
+}
+
 // writeUntilFull returns the number of bytes that fit into a file.
 func writeUntilFull(t *testing.T, path string) int64 {
 	t.Helper()
@@ -85,6 +92,42 @@ func TestAnImageHasRoomForItsLimitAndNoMore(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAnImageGrowsWhileItIsUsed with files in it that stay, and survives a mount.
+func TestAnImageGrowsWhileItIsUsed(t *testing.T) {
+	for _, sizes := range [][2]int64{{3 * mib, 40 * mib}, {40 * mib, 41 * mib}, {64 * mib, 300 * mib}, {512 * mib, 20 << 30}} {
+		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
+			image, at := mounted(t, Limit{sizes[0], 2000}, true)
+			open, err := os.Create(filepath.Join(at, "open"))
+			require.NoError(t, err)
+			defer open.Close()
+			_, err = open.WriteString("before")
+			require.NoError(t, err)
+			before := sizeOf(t, image)
+			inodes, err := GrowImage(image, at, sizes[1])
+			if errors.Is(err, unix.EPERM) { // ext4 grows only for CAP_SYS_RESOURCE, which root lacks in some machines
+				require.ErrorIs(t, err, ErrUnable)
+				assert.Equal(t, before, sizeOf(t, image))
+				return
+			}
+			require.NoError(t, err)
+			_, err = open.WriteString(" and after")
+			require.NoError(t, err)
+			var st unix.Statfs_t
+			require.NoError(t, unix.Statfs(at, &st))
+			free := int64(st.Bavail) * st.Bsize
+			assert.GreaterOrEqual(t, free, sizes[1]-sizes[1]/500-64<<10)
+			assert.LessOrEqual(t, free, sizes[1]+sizes[1]/8+8*mib)
+			assert.Equal(t, int64(st.Ffree), inodes-1)
+			require.NoError(t, open.Close())
+			require.NoError(t, Unmount(t.Context(), at))
+			require.NoError(t, MountImage(image, at, Mounting{Durable: true}))
+			got, err := os.ReadFile(filepath.Join(at, "open"))
+			require.NoError(t, err)
+			assert.Equal(t, "before and after", string(got))
+		})
 	}
 }
 

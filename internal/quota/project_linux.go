@@ -64,6 +64,11 @@ func SetProject(limit Limit, dirs ...*os.File) (project uint32, err error) {
 	return project, nil
 }
 
+// SetLimit changes the limit of a project whose content is in these directories.
+func SetLimit(project uint32, limit Limit, dirs ...*os.File) error {
+	return setLimits(dirs[0], project, limit, len(dirs))
+}
+
 // Assign adds a directory to a project.
 func Assign(dir *os.File, project uint32) error { return assign(dir, project) }
 

@@ -42,3 +42,9 @@ func HasProjects(*os.Root) bool { return false }
 func inMemory(int64) (*os.File, error) { return nil, ErrUnable }
 
 func copyData(_, _ *os.File) error { return ErrUnable }
+
+// SetLimit returns [ErrUnable].
+func SetLimit(uint32, Limit, ...*os.File) error { return ErrUnable }
+
+// GrowImage returns [ErrUnable].
+func GrowImage(_, _ string, _ int64) (inodes int64, err error) { return 0, ErrUnable }

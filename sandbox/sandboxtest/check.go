@@ -37,7 +37,7 @@ func checkSpec(spec sandbox.Spec) error {
 }
 
 func checkLimits(l sandbox.Limits) error {
-	for _, v := range []int64{l.Memory, l.PIDs, l.Tmp, l.Disk, l.Inodes, l.NoFile, l.FileSize} {
+	for _, v := range []int64{l.Memory, l.PIDs, l.Tmp, l.Shm, l.Disk, l.Inodes, l.NoFile, l.FileSize} {
 		if v < 0 {
 			return invalid("a limit is negative")
 		}
