@@ -275,6 +275,44 @@ func TestWhatIsCountedHasNoRoomAtItsLimitUntilSomethingGoes(t *testing.T) {
 	assert.Equal(t, tool.NoSpace, tool.KindOf(d.Room(t.Context())), "staged files count too")
 }
 
+// TestALimitThatIsCountedChangesAtOnce is the advice of the error for a full session, typed.
+func TestALimitThatIsCountedChangesAtOnce(t *testing.T) {
+	d := create(t, alone(t), &onDisk)
+	require.NoError(t, d.Workspace().WriteFile("big", make([]byte, 9*mib), 0o600))
+	err := d.Room(t.Context())
+	assert.ErrorContains(t, err, `wisbox call x rm '{"path":"FILE"}'`)
+	assert.ErrorContains(t, err, "wisbox update x --disk SIZE")
+	assert.Equal(t, tool.Conflict, tool.KindOf(d.ResizeDisk(t.Context(), 4*mib, 0)), "less than is there")
+	require.NoError(t, d.ResizeDisk(t.Context(), 20*mib, 0))
+	require.NoError(t, d.Room(t.Context()))
+	assert.EqualValues(t, 20*mib, d.DiskState()[0].Asked)
+	for range 500 {
+		put(t, d.Tmp(), newID(), "")
+	}
+	assert.ErrorContains(t, d.Room(t.Context()), "wisbox update x --inodes N")
+	require.NoError(t, d.ResizeDisk(t.Context(), 0, 1000))
+	require.NoError(t, d.Room(t.Context()))
+	again, err := d.Reload()
+	require.NoError(t, err)
+	assert.Equal(t, &Disk{Bytes: 20 * mib, Inodes: 1000, Way: DiskWatch}, again.Disk)
+}
+
+func TestADiskThatIsAnImageOnlyGrows(t *testing.T) {
+	d := create(t, imaged(t), &onDisk)
+	before := *d.State().Disk
+	for _, err := range []error{d.ResizeDisk(t.Context(), 4*mib, 0), d.ResizeDisk(t.Context(), 0, 1000)} {
+		assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+		assert.ErrorContains(t, err, "an image")
+	}
+	assert.Equal(t, before, *d.State().Disk)
+	if err := d.ResizeDisk(t.Context(), 32*mib, 0); tool.KindOf(err) == tool.Unsupported {
+		assert.ErrorContains(t, err, "CAP_SYS_RESOURCE")
+		assert.Equal(t, before, *d.State().Disk)
+		return
+	}
+	require.NoError(t, d.Workspace().WriteFile("big", make([]byte, 24*mib), 0o600))
+}
+
 func TestAWatcherEndsWritersNearTheLimit(t *testing.T) {
 	floods(t, counted(t))
 }

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -59,7 +60,7 @@ func (d *Dir) Room(ctx context.Context) error {
 	if !taken.Reaches(disk.limit()) {
 		return nil
 	}
-	return full(*disk, taken)
+	return d.full(*disk, taken)
 }
 
 // DiskUsed returns the disk usage of the session's files, or slightly more: bytes, and the number of files and
@@ -72,11 +73,14 @@ func (d *Dir) DiskUsed(ctx context.Context) (bytes, inodes int64, err error) {
 	return taken.Bytes, taken.Inodes, ioError(err, "count the session's files")
 }
 
-func full(disk Disk, taken quota.Limit) error {
+// full returns an error whose advice also works while no program may start.
+func (d *Dir) full(disk Disk, taken quota.Limit) error {
+	what, flag := fmt.Sprintf("limit of %d files and directories", disk.Inodes), "inodes N"
 	if disk.Bytes > 0 && taken.Bytes >= disk.Bytes {
-		return tool.Errorf(tool.NoSpace, "the session's disk limit of %s is reached; delete files with rm", units.BytesSize(float64(disk.Bytes)))
+		what, flag = "disk limit of "+units.BytesSize(float64(disk.Bytes)), "disk SIZE"
 	}
-	return tool.Errorf(tool.NoSpace, "the session's limit of %d files and directories is reached; delete some with rm", disk.Inodes)
+	return tool.Errorf(tool.NoSpace, "the session's %s is reached, so no program may start; delete files with the tool rm (on the host: wisbox call %s rm '{\"path\":\"FILE\"}'), "+
+		"or raise the limit there with wisbox update %[2]s --%[3]s", what, d.id, flag)
 }
 
 // measure returns the disk usage of the session's files, or slightly more: see [meter.count]. With exactly it always

@@ -87,6 +87,9 @@ func (a *app) runOnce(ctx context.Context, opts *runOptions, so *wisbox.SessionO
 	if err != nil {
 		return err
 	}
+	if !so.Strict {
+		a.sayUnenforced()
+	}
 	opts.typed = opts.interactive
 	if opts.tty || !opts.noTTY && !a.json && a.atTerminal() && a.inForeground() {
 		err = a.runTerminal(ctx, s, &opts.programFlags, argv)

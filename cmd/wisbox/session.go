@@ -85,6 +85,9 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, project
 	if err != nil {
 		return err
 	}
+	if !opts.Strict {
+		a.sayUnenforced()
+	}
 	failed := a.ready(ctx, s, file)
 	if code := exitCode(0); failed != nil && !errors.As(failed, &code) { // none of its commands could run
 		return errors.Join(failed, a.closeSession(ctx, s), m.Remove(context.WithoutCancel(ctx), s.ID()))
