@@ -261,7 +261,9 @@ func (t *taker) limits(own *sandbox.Limits, from sandbox.Limits) {
 	bound(t, "limits.memory", &own.Memory, was.Memory, is.Memory)
 	bound(t, "limits.pids", &own.PIDs, was.PIDs, is.PIDs)
 	bound(t, "limits.tmp", &own.Tmp, was.Tmp, is.Tmp)
-	bound(t, "limits.shm", &own.Shm, was.Shm, is.Shm)
+	if was.Shm != was.Memory/4 { // the default
+		bound(t, "limits.shm", &own.Shm, was.Shm, is.Shm)
+	}
 	bound(t, "limits.disk", &own.Disk, was.Disk, is.Disk)
 	bound(t, "limits.inodes", &own.Inodes, was.Inodes, is.Inodes)
 	bound(t, "limits.nofile", &own.NoFile, was.NoFile, is.NoFile)

@@ -51,7 +51,7 @@ const (
 )
 
 // tenantOps are the session operations that a tenant may use. All others are refused: copy writes to other
-// sessions, apply and branch write to folders of this machine, dial passes a descriptor, and tenants have
+// sessions, limits would exceed what a key may have, apply and branch write to folders of this machine, dial passes a descriptor, and tenants have
 // no services.
 var tenantOps = map[string]tenantOp{
 	"call":             withArgs("tool own args"),

@@ -226,7 +226,7 @@ func (c *tenancy) begin(op, session, args string) error {
 // TestATenantIsRefusedWhatIsNotListed: an operation, an argument and a setting that is new is
 // refused until somebody has listed it, there and here.
 func TestATenantIsRefusedWhatIsNotListed(t *testing.T) {
-	refused := map[string]bool{"copy": true, "apply": true, "branch": true, "dial": true, "service_output": true}
+	refused := map[string]bool{"copy": true, "apply": true, "branch": true, "dial": true, "service_output": true, "limits": true}
 	listed := wisbox.TenantOperations()
 	for op := range wisbox.Operations() {
 		_, ok := listed[op]

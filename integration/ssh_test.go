@@ -82,6 +82,27 @@ func TestSSHRunsCommands(t *testing.T) {
 	assert.Contains(t, log, `"caller":"ssh[`)
 }
 
+// TestSSHEndsWithTheReaderOfItsOutput, also programs that ignore SIGPIPE. A program that writes nothing more goes on.
+func TestSSHEndsWithTheReaderOfItsOutput(t *testing.T) {
+	s := newHome(t).sshed("ssh-reader")
+	for _, endless := range []string{"yes", "while :; do echo line; done", `python3 -c "while True: print(1)"`, `trap "" PIPE; yes`, "tail -f /etc/passwd & yes"} {
+		ssh := s.client("ssh", "ssh-reader.wisbox", endless)
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", `"$@" | head -2; wait`, "bash")
+		cmd.Args = append(cmd.Args, ssh.Args...)
+		out, err := cmd.Output()
+		require.NoError(t, err, endless)
+		assert.Equal(t, 2, strings.Count(string(out), "\n"), endless)
+	}
+	assert.Eventually(t, func() bool {
+		return strings.TrimSpace(s.do("exec", "ssh-reader", "--", "sh", "-c", "cat /proc/*/comm | grep -c yes; true")) == "0"
+	}, time.Minute, 100*time.Millisecond)
+	quiet := s.client("ssh", "ssh-reader.wisbox", "echo begun; sleep 0.5; touch over")
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", `"$@" | head -1`, "bash")
+	cmd.Args = append(cmd.Args, quiet.Args...)
+	require.NoError(t, cmd.Run())
+	s.do("exec", "ssh-reader", "--", "test", "-e", "over")
+}
+
 // TestSSHCopiesFiles with sftp and scp: a tree with odd names in both directions.
 func TestSSHCopiesFiles(t *testing.T) {
 	s := newHome(t).sshed("ssh-files")

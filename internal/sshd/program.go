@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/ssh"
@@ -34,6 +36,8 @@ type program struct {
 	env     []string
 	envSize int
 	tty     bool
+
+	gone atomic.Int64 // when the client's reader was reported gone, in ns of the monotonic clock since began; 0: it wasn't
 
 	mu      sync.Mutex
 	size    sandbox.WinSize
@@ -77,6 +81,8 @@ func (p *program) handle(r *ssh.Request) (run func(context.Context), ok bool) {
 		return nil, p.resize(r.Payload)
 	case "signal":
 		return nil, p.signal(r.Payload)
+	case "eow@openssh.com": // "end of write": it has no answer
+		p.unread()
 	case "shell", "exec", "subsystem":
 		if p.begun {
 			return nil, false
@@ -192,6 +198,46 @@ func (p *program) signal(payload []byte) bool {
 	return true
 }
 
+// unreadGrace is the time for a program to end by SIGPIPE. One that goes on writing after that, such as one that
+// ignores the signal, is killed; one that writes nothing may go on.
+const unreadGrace = time.Second
+
+// began is the origin of monotonic times.
+var began = time.Now()
+
+// unread does what a broken pipe does to a program that writes: nobody reads its output any more.
+func (p *program) unread() {
+	if !p.gone.CompareAndSwap(0, int64(time.Since(began))) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process != nil {
+		_ = p.process.Signal("PIPE")
+	} else if p.begun && len(p.early) < maxEarlySignals {
+		p.early = append(p.early, "PIPE")
+	}
+}
+
+// output is the program's standard output.
+type output struct{ p *program }
+
+// Write drops what nobody reads.
+func (o output) Write(data []byte) (int, error) {
+	gone := o.p.gone.Load()
+	if gone == 0 {
+		return o.p.ch.Write(data)
+	}
+	if time.Since(began)-time.Duration(gone) > unreadGrace {
+		o.p.mu.Lock()
+		defer o.p.mu.Unlock()
+		if o.p.process != nil {
+			_ = o.p.process.Kill()
+		}
+	}
+	return len(data), nil
+}
+
 // account returns the variables that every SSH server sets. The client's own replace them.
 func account(shell string) []string {
 	user := nameOf(fmt.Sprint(sandbox.UserID))
@@ -204,7 +250,7 @@ func account(shell string) []string {
 // run runs the shell until it ends and reports the result to the client.
 func (p *program) run(ctx context.Context, args ...string) {
 	shell := p.s.opts.Shell(ctx)
-	cmd := sandbox.Cmd{Argv: append([]string{shell}, args...), Env: append(account(shell), p.env...), Stdin: p.ch, Stdout: p.ch, Stderr: p.ch.Stderr()}
+	cmd := sandbox.Cmd{Argv: append([]string{shell}, args...), Env: append(account(shell), p.env...), Stdin: p.ch, Stdout: output{p}, Stderr: p.ch.Stderr()}
 	p.mu.Lock()
 	if p.tty {
 		size := p.size

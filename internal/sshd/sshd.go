@@ -60,6 +60,10 @@ type times struct {
 
 var usual = times{20 * time.Second, 2 * time.Second, time.Minute, 30 * time.Second}
 
+// serverVersion makes OpenSSH's client say when the reader of its output has gone (eow@openssh.com), which it says to
+// its own server alone.
+const serverVersion = "SSH-2.0-OpenSSH_wisbox"
+
 // Serve serves one client until it leaves or ctx ends, and ends the programs that the client has
 // started. It closes conn, whose Read and Write must end then. Neither of these ends is an error; a
 // client that doesn't speak SSH is.
@@ -76,7 +80,7 @@ func Serve(ctx context.Context, conn net.Conn, opts *Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer cancel()
-	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: "SSH-2.0-wisbox"}
+	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: serverVersion}
 	config.AddHostKey(opts.HostKey)
 	_, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
