@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,9 @@ type Options struct {
 	CertFile, KeyFile string
 	// Insecure serves other machines without TLS.
 	Insecure bool
+	// Proxies are the addresses of proxies in front of this server, whose X-Forwarded headers the programs of
+	// sandboxes get.
+	Proxies []netip.Prefix
 	// Internet lets clients open the network of their sandboxes.
 	Internet bool
 	// Builds lets clients build templates, whose steps run as root in containers of Podman.
@@ -145,7 +149,7 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 		Ready:  registry.Ready{Min: s.opts.Ready, Max: 4 * s.opts.Ready, Fits: isPlain},
 		Beside: size.Beside, Disk: s.opts.Disk, Kept: kept{s.opts.Manager}.disk,
 		Engine: made, Dir: s.opts.Dir, Log: s.opts.Log, Ended: s.mcp.ended,
-		Front: e2b.Fronts(&e2b.FrontOptions{Services: services, Keys: s.isKey, Log: s.opts.Log}),
+		Front: e2b.Fronts(&e2b.FrontOptions{Services: services, Keys: s.isKey, Proxies: s.opts.Proxies, Log: s.opts.Log}),
 	}
 	api := &e2b.Options{
 		Keys: check, Domain: domain, Size: size, MaxTimeout: s.opts.MaxTimeout, Sandboxes: s.opts.Sandboxes,

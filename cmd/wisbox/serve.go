@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ type serveOptions struct {
 	cert, key  string
 	domain     string
 	insecure   bool
+	proxies    []string
 	noKeys     bool
 	internet   bool
 	builds     bool
@@ -127,6 +129,7 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback")
 	flags.StringVar(&o.key, "tls-key", "", "`FILE` with the key of the certificate")
 	flags.BoolVar(&o.insecure, "insecure", false, "listen beyond loopback without TLS, e.g. behind a proxy")
+	flags.StringSliceVar(&o.proxies, "trusted-proxies", nil, "pass the X-Forwarded headers of these `ADDRESSES`, e.g. 127.0.0.1,10.0.0.0/8, to programs")
 	flags.StringVar(&o.domain, "domain", "", "`NAME` of the domain of sandboxes' ports, PORT-ID.NAME (default localhost)")
 	flags.BoolVar(&o.noKeys, "no-keys", false, "require no key on loopback: admits all users of this machine")
 	flags.BoolVar(&o.internet, "allow-internet", false, "let clients open the network of their sandboxes")
@@ -249,13 +252,32 @@ func (a *app) newServer(ctx context.Context, m *wisbox.Manager, so *wisbox.Sessi
 	if err != nil {
 		return nil, err
 	}
+	proxies, err := opts.readProxies()
+	if err != nil {
+		return nil, err
+	}
 	return serve.New(ctx, &serve.Options{
 		Manager: m, Dir: dir, Session: *so, Keys: keysOfEnvironment(), KeysFile: opts.keys, Secret: secret, NoKeys: opts.noKeys, Domain: opts.domain,
-		CertFile: opts.cert, KeyFile: opts.key, Insecure: opts.insecure, Internet: opts.internet,
+		CertFile: opts.cert, KeyFile: opts.key, Insecure: opts.insecure, Proxies: proxies, Internet: opts.internet,
 		Remote: opts.remote, Builds: opts.builds, BuildNetwork: opts.buildNet == "host",
 		MaxTimeout: opts.maxTimeout, Sandboxes: opts.sandboxes, Disk: disk, Ready: opts.ready, Metrics: counted,
 		Log: a.serverLog(),
 	})
+}
+
+// readProxies parses addresses and networks.
+func (o *serveOptions) readProxies() (all []netip.Prefix, err error) {
+	for _, text := range o.proxies {
+		p, err := netip.ParsePrefix(text)
+		if addr, failed := netip.ParseAddr(text); failed == nil {
+			p, err = netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), nil
+		}
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--trusted-proxies %q is no address; write it as 127.0.0.1 or 10.0.0.0/8", text)}
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
 }
 
 // serverLog writes a line of JSON for each event.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,9 @@ type FrontOptions struct {
 	Services map[uint16]func(box registry.Box, o Service) http.Handler
 	// Keys reports whether a text is a key of this server. Programs never get one.
 	Keys func(text string) bool
+	// Proxies are the addresses of proxies in front of this server. Programs get the X-Forwarded headers of requests
+	// from there, and others' not.
+	Proxies []netip.Prefix
 	// Log; default none.
 	Log *slog.Logger
 }
@@ -54,7 +58,7 @@ func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan str
 		rec := s.Record()
 		quiet := o.Log.With("sandbox", s.Alias())
 		f := &front{
-			sandbox: s, rec: rec, isKey: o.Keys, services: map[uint16]http.Handler{},
+			sandbox: s, rec: rec, isKey: o.Keys, proxies: o.Proxies, services: map[uint16]http.Handler{},
 			transport: &http.Transport{
 				DialContext:        func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, box, addr) },
 				TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, // the sandbox's programs have self-signed certificates
@@ -78,6 +82,10 @@ const (
 	headerTraffic = "E2b-Traffic-Access-Token"
 	headerToken   = "X-Access-Token"
 	headerKey     = "X-Api-Key"
+
+	headerFor   = "X-Forwarded-For"
+	headerHost  = "X-Forwarded-Host"
+	headerProto = "X-Forwarded-Proto"
 )
 
 // dial connects to the port of an address that rewrite has made.
@@ -98,6 +106,7 @@ type front struct {
 	sandbox   *registry.Sandbox
 	rec       registry.Record
 	isKey     func(string) bool
+	proxies   []netip.Prefix
 	services  map[uint16]http.Handler
 	proxy     *httputil.ReverseProxy
 	transport *http.Transport
@@ -169,6 +178,7 @@ func (f *front) rewrite(r *httputil.ProxyRequest) {
 	if f.rec.MaskHost != "" {
 		r.Out.Host = strings.ReplaceAll(f.rec.MaskHost, "${PORT}", fmt.Sprint(port))
 	}
+	f.forwarded(r)
 	for _, name := range []string{headerSandbox, headerPort, headerTraffic} {
 		r.Out.Header.Del(name)
 	}
@@ -177,6 +187,25 @@ func (f *front) rewrite(r *httputil.ProxyRequest) {
 			r.Out.Header[name] = left
 		} else {
 			delete(r.Out.Header, name)
+		}
+	}
+}
+
+// forwarded tells the program for whom, for which host and with which scheme the request is. What the client itself
+// says about that counts only if it is a proxy in front of this server.
+func (f *front) forwarded(r *httputil.ProxyRequest) {
+	from, err := netip.ParseAddrPort(r.In.RemoteAddr)
+	trusted := err == nil && slices.ContainsFunc(f.proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) })
+	if trusted {
+		r.Out.Header[headerFor] = slices.Clone(r.In.Header[headerFor]) // SetXForwarded adds the proxy's own address
+	}
+	r.SetXForwarded()
+	if !trusted {
+		return
+	}
+	for _, name := range []string{headerHost, headerProto} {
+		if said := r.In.Header[name]; len(said) > 0 {
+			r.Out.Header[name] = slices.Clone(said)
 		}
 	}
 }
