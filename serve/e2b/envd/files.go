@@ -21,7 +21,7 @@ import (
 
 // Bounds of an upload in parts.
 const (
-	maxParts    = 1000
+	maxParts    = 20_000
 	maxPartHead = 64 << 10 // bytes of a part's header; the reader itself holds up to 10 MiB
 )
 
