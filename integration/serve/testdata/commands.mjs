@@ -102,6 +102,9 @@ try {
   assert.equal((await same.wait()).stdout, 'still here\n')
 
   // A file's metadata: extended attributes, the SDK's or a program's.
+  const many = Array.from({ length: 2000 }, (_, i) => ({ path: `many/d${i % 20}/f${i}`, data: `${i}` }))
+  assert.equal((await sandbox.files.write(many)).length, many.length)
+  assert.equal((await sandbox.commands.run('find many -type f | wc -l; cat many/d19/f1999')).stdout, '2000\n1999')
   assert.deepEqual((await sandbox.files.write('said.txt', 'x', { metadata: { author: 'sdk' } })).metadata, { author: 'sdk' })
   await sandbox.commands.run('setfattr -n user.e2b.author -v program said.txt')
   assert.deepEqual((await sandbox.files.getInfo('said.txt')).metadata, { author: 'program' })
