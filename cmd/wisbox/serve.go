@@ -273,7 +273,7 @@ func (o *serveOptions) readProxies() (all []netip.Prefix, err error) {
 			p, err = netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), nil
 		}
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--trusted-proxies %q is no address; write it as 127.0.0.1 or 10.0.0.0/8", text)}
+			return nil, usageError{fmt.Errorf("--trusted-proxies %q is not an address; write it as 127.0.0.1 or 10.0.0.0/8", text)}
 		}
 		all = append(all, p.Masked())
 	}

@@ -191,7 +191,7 @@ func (f *front) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// forwarded tells the program for whom, for which host and with which scheme the request is. What the client itself
+// forwarded sets the headers with the address of the client, and the host and the scheme of its request. What the client itself
 // says about that counts only if it is a proxy in front of this server.
 func (f *front) forwarded(r *httputil.ProxyRequest) {
 	from, err := netip.ParseAddrPort(r.In.RemoteAddr)
