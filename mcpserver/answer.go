@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, do call) 
 		req.Params.Arguments = nil
 	}
 	began := time.Now()
-	res, err := s.inTurn(tool.WithCaller(ctx, client(req)), req, do)
+	res, err := s.inTurn(tool.WithClient(tool.WithCaller(ctx, client(req)), connection(ctx, req)), req, do)
 	took := time.Since(began)
 	mcptask.Send(ctx, func() { s.tellOf(ctx, req, res, err, took) }) // a task's client gets only the task
 	if err != nil {
@@ -47,6 +48,18 @@ func client(req *mcp.CallToolRequest) string {
 		return ""
 	}
 	return strings.TrimSpace(said.ClientInfo.Name + " " + said.ClientInfo.Version)
+}
+
+// connection returns an identity of the other end that no other connection has. Stateless HTTP has no connections:
+// there it is the owner and the name.
+func connection(ctx context.Context, req *mcp.CallToolRequest) string {
+	if id := req.Session.ID(); id != "" {
+		return "mcp " + id
+	}
+	if pipe, ok := clientOf(ctx).(*conn); ok {
+		return fmt.Sprintf("mcp %d %p", os.Getpid(), pipe)
+	}
+	return fmt.Sprintf("mcp %s %s", ownerFrom(ctx), client(req))
 }
 
 // PollMeta is a key in a call's _meta. With the value true, the client prefers polling a process to waiting for long:

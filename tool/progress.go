@@ -9,6 +9,7 @@ type (
 	progressKey struct{}
 	pollKey     struct{}
 	callerKey   struct{}
+	clientKey   struct{}
 )
 
 // Waits begins the texts of a progress that say for what a call waits before it can do anything.
@@ -43,6 +44,20 @@ func Polling(ctx context.Context) time.Duration {
 // WithCaller returns a context with the name of the caller: a user, an agent, a client.
 func WithCaller(ctx context.Context, who string) context.Context {
 	return context.WithValue(ctx, callerKey{}, who)
+}
+
+// WithClient returns a context with an identity of the client, of which several may have one name: for example a
+// connection. It isn't recorded.
+func WithClient(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, clientKey{}, id)
+}
+
+// Client returns the identity of the client, by default the name of the caller.
+func Client(ctx context.Context) string {
+	if id, _ := ctx.Value(clientKey{}).(string); id != "" {
+		return id
+	}
+	return Caller(ctx)
 }
 
 // Caller returns the name of the caller, or "".

@@ -90,7 +90,7 @@ func (f *FS) applyOnce(ctx context.Context, rels []string, writes []Write) ([]Wr
 		}
 	}()
 	for i, w := range writes {
-		c := &change{f: f, rel: rels[i], latin1: w.latin1}
+		c := &change{f: f, who: clientOf(ctx), rel: rels[i], latin1: w.latin1}
 		changes = append(changes, c)
 		if err := c.prepare(ctx, w); err != nil {
 			undoAll(changes)
@@ -128,6 +128,7 @@ func undoAll(changes []*change) {
 // it into place; or it opens the existing file to change it in its place.
 type change struct {
 	f      *FS
+	who    clientID
 	rel    string
 	parent *beneath.Parent
 	old    *unix.Stat_t // the replaced file, or nil
@@ -189,10 +190,10 @@ func (c *change) locate() (err error) {
 }
 
 func (c *change) allowed() error {
-	if known := c.f.versions.known(c.parent.Path, c.old); known || !c.f.opts.ReadBeforeWrite {
+	if known := c.f.versions.known(c.who, c.parent.Path, c.old); known || !c.f.opts.ReadBeforeWrite {
 		return nil
 	}
-	return tool.Errorf(tool.Conflict, "%s was not read in this session, or has changed since; read it first", c.f.opts.Paths.Display(c.rel))
+	return tool.Errorf(tool.Conflict, "%s was not read by this client, or has changed since; read it first", c.f.opts.Paths.Display(c.rel))
 }
 
 // prepareOver prepares to replace the file that exists at the end, which ReadBeforeWrite requires
@@ -296,7 +297,7 @@ func (c *change) written() Written {
 	if c.patch != nil && w.SHA256 == "" {
 		w.SHA256 = sumOf(file, st.Size, c.f.opts.Limits.WholeBytes)
 	}
-	w.SizeBytes, w.Version = st.Size, c.f.versions.wrote(c.parent.Path, &st, c.latin1).version
+	w.SizeBytes, w.Version = st.Size, c.f.versions.wrote(c.who, c.parent.Path, &st, c.latin1).version
 	return w
 }
 

@@ -73,7 +73,7 @@ func (f *FS) editLocked(ctx context.Context, rel string, p editParams) (out *Edi
 }
 
 func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResult, error) {
-	c := &change{f: f, rel: rel}
+	c := &change{f: f, who: clientOf(ctx), rel: rel}
 	defer c.release()
 	text, err := c.text(ctx)
 	if err != nil {

@@ -253,7 +253,7 @@ func (im *importing) put(temp *beneath.Temp, p *beneath.Parent) error {
 	if err := unix.Fstat(int(temp.Fd()), &st); err != nil {
 		return err
 	}
-	im.f.versions.wrote(p.Path, &st, false)
+	im.f.versions.wrote(clientOf(im.ctx), p.Path, &st, false)
 	return nil
 }
 

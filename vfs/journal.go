@@ -30,6 +30,7 @@ type journalLine struct {
 	Stamp   [4]int64 `json:"f"`
 	Created int64    `json:"c"`
 	Seen    bool     `json:"s,omitempty"`
+	By      clients  `json:"b,omitempty"` // whoever has seen it; everybody if there is none
 	Latin1  bool     `json:"l,omitempty"`
 }
 
@@ -58,7 +59,7 @@ func (j *journal) add(path string, r record) {
 		return
 	}
 	line, err := json.Marshal(journalLine{
-		Path: path, Version: r.version, Created: r.created, Seen: r.seen, Latin1: r.latin1,
+		Path: path, Version: r.version, Created: r.created, Seen: len(r.seen) > 0, By: r.seen, Latin1: r.latin1,
 		Stamp: [4]int64{int64(r.stamp.Ino), r.stamp.Size, r.stamp.Mtime, r.stamp.Ctime},
 	})
 	if err != nil {
@@ -98,8 +99,12 @@ func (j *journal) read(each func(string, record)) {
 }
 
 func (l journalLine) record() record {
+	seen := l.By[max(len(l.By)-maxClients, 0):]
+	if l.Seen && len(seen) == 0 {
+		seen = clients{everybody}
+	}
 	return record{
-		version: l.Version, created: l.Created, seen: l.Seen, latin1: l.Latin1,
+		version: l.Version, created: l.Created, seen: seen, latin1: l.Latin1,
 		stamp: stamp{Ino: uint64(l.Stamp[0]), Size: l.Stamp[1], Mtime: l.Stamp[2], Ctime: l.Stamp[3]},
 	}
 }

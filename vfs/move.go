@@ -75,7 +75,7 @@ func (f *FS) move(ctx context.Context, from, to string) (*Move, error) {
 	if err := now.Lstat(&st); err != nil { // a program was quicker
 		return nil, in(fail(err, to), "to")
 	}
-	f.versions.wrote(now.Path, &st, asLatin1)
+	f.versions.wrote(clientOf(ctx), now.Path, &st, asLatin1)
 	return &Move{Path: f.opts.Paths.Display(from), To: f.opts.Paths.Display(to)}, nil
 }
 

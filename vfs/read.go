@@ -65,7 +65,7 @@ func (f *FS) read(ctx context.Context, p readParams) (*Reading, error) {
 	if err := out.fill(ctx, file.Handle, p.Limit); err != nil {
 		return nil, in(fail(err, file.rel), "file_path")
 	}
-	seen := f.versions.saw(file.Path, &file.Stat)
+	seen := f.versions.saw(clientOf(ctx), file.Path, &file.Stat)
 	out.Version, out.CreatedAt = seen.version, timestamp(seen.createdAt())
 	return out, nil
 }

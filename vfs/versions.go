@@ -45,10 +45,10 @@ func sameContent(a, b *unix.Stat_t) bool {
 // record is the known state of one path.
 type record struct {
 	version int64
-	stamp   stamp // zero: the path doesn't exist
-	created int64 // milliseconds since 1970
-	seen    bool  // the session has read or written exactly this state
-	latin1  bool  // the session has written this state as Latin-1
+	stamp   stamp   // zero: the path doesn't exist
+	created int64   // milliseconds since 1970
+	seen    clients // who has read or written exactly this state
+	latin1  bool    // the session has written this state as Latin-1
 }
 
 func (r record) createdAt() time.Time { return time.UnixMilli(r.created).UTC() }
@@ -109,38 +109,38 @@ func (r *record) advance(now stamp, at time.Time) {
 	}
 	r.version++
 	r.stamp = now
-	r.seen, r.latin1 = false, false
+	r.seen, r.latin1 = nil, false
 }
 
-// saw records that the session has read the state st of path.
-func (v *versions) saw(path string, st *unix.Stat_t) record {
+// saw records that a client has read the state st of path.
+func (v *versions) saw(who clientID, path string, st *unix.Stat_t) record {
 	r := v.look(path, st)
-	if r.seen {
+	if r.seen.has(who) {
 		return r
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	r.seen = true
+	r.seen = r.seen.and(who)
 	v.makeRoom()
 	v.set(path, r)
 	return r
 }
 
-// wrote records that the session has made the state st of path, as Latin-1 or not.
-func (v *versions) wrote(path string, st *unix.Stat_t, latin1 bool) record {
+// wrote records that a client has made the state st of path, as Latin-1 or not.
+func (v *versions) wrote(who clientID, path string, st *unix.Stat_t, latin1 bool) record {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r := v.records[path]
 	r.advance(stampOf(st), modified(st))
-	r.seen, r.latin1 = true, latin1
+	r.seen, r.latin1 = clients{who}, latin1
 	v.makeRoom()
 	v.set(path, r)
 	return r
 }
 
-// known reports whether the session has read or written the state st of path.
-func (v *versions) known(path string, st *unix.Stat_t) bool {
-	return v.look(path, st).seen
+// known reports whether a client has read or written the state st of path.
+func (v *versions) known(who clientID, path string, st *unix.Stat_t) bool {
+	return v.look(path, st).seen.has(who)
 }
 
 // latin1 reports whether the session has written the state st of path as Latin-1.
@@ -152,7 +152,7 @@ func (v *versions) removed(path string) {
 	defer v.mu.Unlock()
 	for p, r := range v.records {
 		if p == path || strings.HasPrefix(p, path+"/") {
-			r.stamp, r.seen, r.latin1 = stamp{}, false, false
+			r.stamp, r.seen, r.latin1 = stamp{}, nil, false
 			v.set(p, r)
 		}
 	}
@@ -202,7 +202,7 @@ func (v *versions) merge(path string, r record) {
 			return
 		}
 		if mine.version == r.version && mine.stamp == r.stamp {
-			r.seen = r.seen || mine.seen
+			r.seen = mine.seen.and(r.seen...)
 		}
 	}
 	v.makeRoom()
@@ -250,7 +250,7 @@ func (v *versions) carry() []byte {
 		if out.pending.Len() > carryMemory {
 			break
 		}
-		r.seen = false
+		r.seen = nil
 		if r.stamp != (stamp{}) {
 			r.stamp.Ino, r.stamp.Ctime = 0, 0
 		}

@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,6 +77,43 @@ func TestReadBeforeWrite(t *testing.T) {
 	w.ok("write_file", over)
 	w.ok("write_file", `{"file_path":"new","content":"x"}`)
 	w.ok("write_file", `{"file_path":"new","content":"y","mode":"overwrite"}`)
+}
+
+// TestReadBeforeWriteIsOfEachClient: what another client changed since isn't overwritten. Commands are one client.
+func TestReadBeforeWriteIsOfEachClient(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "versions.jsonl")
+	w := newWorld(t, func(o *vfs.Options) { o.ReadBeforeWrite, o.VersionsFile = true, file })
+	as := func(who, name, args string) tool.Kind {
+		ctx := tool.WithCaller(t.Context(), "agent 1.0")
+		if strings.HasPrefix(who, "wisbox") {
+			ctx = tool.WithCaller(ctx, who)
+		} else {
+			ctx = tool.WithClient(ctx, who)
+		}
+		_, err := w.tools[name].Call(ctx, json.RawMessage(args))
+		return tool.KindOf(err)
+	}
+	const read, over, appended = `{"file_path":"f"}`, `{"file_path":"f","content":"x","mode":"overwrite"}`, `{"file_path":"f","content":"y","mode":"append"}`
+	w.file("f", "1")
+	for _, who := range []string{"a", "b", "wisbox[1]"} {
+		require.Empty(t, as(who, "read_file", read), who)
+	}
+	require.Empty(t, as("b", "write_file", over))
+	require.Empty(t, as("b", "edit_file", edit("f", "x", "xx", false)), "it knows its own change")
+	for _, who := range []string{"a", "wisbox[2]"} {
+		for name, args := range map[string]string{"write_file": over, "edit_file": edit("f", "xx", "z", false)} {
+			assert.Equal(t, tool.Conflict, as(who, name, args), "%s %s", who, name)
+		}
+		assert.Equal(t, tool.Conflict, as(who, "write_file", appended), who)
+	}
+	assert.Equal(t, "xx", w.content("f"))
+	w.reopen()
+	assert.Equal(t, tool.Conflict, as("a", "write_file", over), "in the next process too")
+	require.Empty(t, as("a", "read_file", read))
+	require.Empty(t, as("a", "write_file", over))
+	require.Empty(t, as("wisbox[3]", "read_file", read))
+	require.Empty(t, as("wisbox[4]", "write_file", over), "the next command of the same client")
+	assert.Equal(t, tool.Conflict, as("a", "write_file", over))
 }
 
 func TestAFailedReadUnlocksNothing(t *testing.T) {

@@ -40,8 +40,8 @@ type Options struct {
 	// Paths is the grammar of paths that the tools accept and show unescaped; default [ASCII].
 	// Import, Export and Watch always use [Any].
 	Paths Grammar
-	// ReadBeforeWrite refuses, as a conflict, to change an existing file that was not read or
-	// that has changed since.
+	// ReadBeforeWrite refuses, as a conflict, to change an existing file that the client ([tool.Client]) has not read,
+	// or that a program or another client has changed since.
 	ReadBeforeWrite bool
 	// Fsync makes each change durable before the call returns.
 	Fsync bool

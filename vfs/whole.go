@@ -24,7 +24,7 @@ func (f *FS) ReadWhole(ctx context.Context, path string, max int64) ([]byte, Inf
 	if err != nil {
 		return nil, Info{}, in(fail(err, file.rel), "path")
 	}
-	f.versions.saw(file.Path, &file.Stat)
+	f.versions.saw(clientOf(ctx), file.Path, &file.Stat)
 	return data, f.info(file), nil
 }
 

@@ -76,7 +76,7 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "refuse mounts from outside of this `DIR`; repeatable")
 	flags.StringArrayVar(&f.services, "service", nil, "run a database or another service at the session's 127.0.0.1: `NAME=IMAGE`, then ,env=K=V ,port=N ,memory=SIZE or ,dir=DIR; see docs/network.md; repeatable")
 	f.registerNetwork(flags)
-	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session hasn't read")
+	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the client hasn't read, or that others have changed since")
 	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND` ascii, or any for Unicode and names of up to 255 bytes (default ascii)")
 	flags.StringVar(&f.tag, "tag", "", "use the digest that wisbox lab digest set --global --tag `TAG` has set (default latest)")
 	flags.BoolVar(&f.fsync, "fsync", false, "answer file tools, snapshots and restores only after their changes are on disk")

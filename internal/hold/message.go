@@ -44,11 +44,12 @@ type Request struct {
 	// holder.
 	Joins bool `json:"-"`
 
-	By    string            `json:"by,omitempty"`    // the client's identity, for the log
-	Ack   bool              `json:"ack,omitempty"`   // the client waits for Taken
-	Go    bool              `json:"go,omitempty"`    // and answers it with Go
-	Call  string            `json:"call,omitempty"`  // the client's id of the call
-	Trace map[string]string `json:"trace,omitempty"` // W3C Trace Context of the caller
+	By     string            `json:"by,omitempty"`     // the client's name, for the log
+	Client string            `json:"client,omitempty"` // its identity, if that is another one
+	Ack    bool              `json:"ack,omitempty"`    // the client waits for Taken
+	Go     bool              `json:"go,omitempty"`     // and answers it with Go
+	Call   string            `json:"call,omitempty"`   // the client's id of the call
+	Trace  map[string]string `json:"trace,omitempty"`  // W3C Trace Context of the caller
 
 	// Further wishes of a tool's caller.
 	Progress bool          `json:"progress,omitempty"`
@@ -120,7 +121,7 @@ var Propagator interface {
 
 // complete adds values of the context and the streams.
 func (r Request) complete(ctx context.Context, io Streams) Request {
-	r.By, r.Ack = journal.CallerOf(ctx), true
+	r.By, r.Client, r.Ack = journal.CallerOf(ctx), tool.Client(ctx), true
 	if Propagator != nil {
 		r.Trace = Propagator.Inject(ctx)
 	}
@@ -134,7 +135,7 @@ func (r Request) context(ctx context.Context) context.Context {
 	if Propagator != nil {
 		ctx = Propagator.Extract(ctx, r.Trace)
 	}
-	return tool.WithPolling(tool.WithCaller(ctx, r.By), r.Polling)
+	return tool.WithPolling(tool.WithClient(tool.WithCaller(ctx, r.By), r.Client), r.Polling)
 }
 
 // Introducer is a process with a description for the client.

@@ -472,7 +472,7 @@ func TestTheLogHasCausesAsTheServerWantsThem(t *testing.T) {
 
 func TestAnUploadHasFewParts(t *testing.T) {
 	s := server(t, newFake(), nil)
-	for n, status := range map[int]int{1000: 200, 1001: 413} {
+	for n, status := range map[int]int{20_000: 200, 20_001: 413} {
 		body := strings.Repeat("--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\nx\r\n", n) + "--b--\r\n"
 		res, answer := ask(t, s, "POST", "/files", []byte(body), "Content-Type", "multipart/form-data; boundary=b")
 		assert.Equal(t, status, res.StatusCode, answer)
