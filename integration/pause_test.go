@@ -532,7 +532,7 @@ func TestAHostWithoutAFreezerPausesNothing(t *testing.T) {
 	h.do("session", "create", "box")
 	id, grows := h.counting()
 	assert.Contains(t, h.fail("session", "pause", "box"), "cgroup v2")
-	assert.Contains(t, h.do("session", "inspect", "box"), "session    box (ready)")
+	assert.Contains(t, h.do("session", "inspect", "box"), "session    box (running)")
 	grows()
 	h.do("session", "resume", "box")
 	assert.Equal(t, "running", h.process(id).State)

@@ -232,6 +232,21 @@ type Entry struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// Shown returns the word for the session's state in lists: running if a process has it open, so that its programs may
+// run, and stopped if none has; paused and expired; lost if the session can't be used; opening and closing.
+func (e Entry) Shown() string {
+	if _, over := e.State.Expired(Now()); over && e.State.Kept {
+		return "expired"
+	}
+	switch {
+	case e.State.Status != StateReady:
+		return string(e.State.Status)
+	case e.Held || e.InUse:
+		return "running"
+	}
+	return "stopped"
+}
+
 // List returns the sessions by name. It lists an unreadable one as lost.
 func (s *Store) List(ctx context.Context) ([]Entry, error) {
 	ids, err := names(s.sessions)

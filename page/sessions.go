@@ -20,7 +20,7 @@ import (
 type listed struct {
 	ID      string          `json:"id"`
 	Kept    bool            `json:"kept"`
-	State   string          `json:"state"` // opening, ready, paused, closing, lost
+	State   string          `json:"state"` // as in wisbox ls
 	Created time.Time       `json:"created_at"`
 	Used    time.Time       `json:"used_at"`
 	Held    bool            `json:"held"` // its programs may run
@@ -46,7 +46,7 @@ func (s *Server) list(r *http.Request) (any, error) {
 
 func (s *Server) listedOf(e overlay.Entry) listed {
 	l := listed{
-		ID: e.ID, Kept: e.State.Kept, State: string(e.State.Status), Held: e.Held || e.InUse, Problem: e.Problem,
+		ID: e.ID, Kept: e.State.Kept, State: e.Shown(), Held: e.Held || e.InUse, Problem: e.Problem,
 		Created: e.State.Created.At, Used: e.State.LastUsed.At,
 	}
 	var settings wisbox.SessionOptions

@@ -129,11 +129,20 @@ func (a *app) newSessionInspectCmd() *cobra.Command {
 }
 
 func (a *app) runSessionInspect(ctx context.Context, name string) error {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	states, _, err := statesOf(ctx, m) // before this command has the session open
+	if err := errors.Join(err, m.Close()); err != nil {
+		return err
+	}
 	return a.withSession(ctx, name, func(s *wisbox.Session) error {
 		in, err := s.Inspect(ctx)
 		if err != nil {
 			return err
 		}
+		in.State = cmp.Or(states[in.ID], in.State)
 		return a.print(in, func(w io.Writer) { a.printInspection(w, in) })
 	})
 }

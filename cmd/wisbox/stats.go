@@ -31,6 +31,7 @@ counted. It starts nothing.`,
 // sessionUsage is one row of stats.
 type sessionUsage struct {
 	Session string `json:"session"`
+	State   string `json:"state"` // as in ls
 	*wisbox.Usage
 }
 
@@ -40,18 +41,20 @@ func (a *app) runStats(ctx context.Context, names []string) error {
 		return err
 	}
 	defer m.Close()
+	states, kept, err := statesOf(ctx, m)
+	if err != nil {
+		return err
+	}
 	asked := len(names) > 0
 	if !asked {
-		if names, err = keptNames(ctx, m); err != nil {
-			return err
-		}
+		names = kept
 	}
 	found := []sessionUsage{}
 	for _, name := range names {
 		u, err := usageOf(ctx, m, name)
 		switch {
 		case err == nil:
-			found = append(found, sessionUsage{name, u})
+			found = append(found, sessionUsage{name, states[name], u})
 			if u.Problem != "" && !a.json {
 				fmt.Fprintf(a.err, "wisbox: %s: %s\n", name, printable(u.Problem))
 			}
@@ -70,16 +73,17 @@ func (a *app) runStats(ctx context.Context, names []string) error {
 	})
 }
 
-// keptNames are those of the sessions that stay, wherever they are.
-func keptNames(ctx context.Context, m *wisbox.Manager) ([]string, error) {
+// statesOf returns the states of the sessions, wherever they are, and the names of those that stay.
+func statesOf(ctx context.Context, m *wisbox.Manager) (states map[string]string, kept []string, err error) {
 	entries, err := m.List(ctx)
-	var names []string
+	states = map[string]string{}
 	for _, e := range entries {
+		states[e.ID] = e.Shown()
 		if e.State.Kept {
-			names = append(names, e.ID)
+			kept = append(kept, e.ID)
 		}
 	}
-	return names, err
+	return states, kept, err
 }
 
 func usageOf(ctx context.Context, m *wisbox.Manager, name string) (*wisbox.Usage, error) {
@@ -97,17 +101,7 @@ func (s sessionUsage) cells() []any {
 		cpu = s.Gauge.CPU.Round(10 * time.Millisecond).String()
 	}
 	memory, processes := s.takes()
-	return []any{printable(s.Session), s.state(), cpu, memory, processes, bytesOf(s.Disk, s.Limits.Disk)}
-}
-
-func (s sessionUsage) state() string {
-	switch {
-	case s.Running:
-		return "running"
-	case s.Problem != "":
-		return "unknown"
-	}
-	return "stopped"
+	return []any{printable(s.Session), printable(s.State), cpu, memory, processes, bytesOf(s.Disk, s.Limits.Disk)}
 }
 
 // takes returns the container's memory and processes, each with its limit.

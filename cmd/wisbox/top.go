@@ -153,11 +153,12 @@ func (t *top) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
 	begin, names := time.Now(), t.names
+	states, kept, err := statesOf(ctx, t.m)
+	if err != nil {
+		t.said = tool.AsError(err).Error()
+	}
 	if len(names) == 0 {
-		var err error
-		if names, err = keptNames(ctx, t.m); err != nil {
-			t.said = tool.AsError(err).Error()
-		}
+		names = kept
 	}
 	before := map[string]topRow{}
 	for _, row := range t.rows {
@@ -169,7 +170,7 @@ func (t *top) look(ctx context.Context) {
 		if err != nil {
 			u = &wisbox.Usage{Problem: tool.AsError(err).Message}
 		}
-		row := topRow{sessionUsage: sessionUsage{name, u}, seen: time.Now(), share: "-"}
+		row := topRow{sessionUsage: sessionUsage{name, states[name], u}, seen: time.Now(), share: "-"}
 		if old := before[name]; old.Usage != nil && old.Gauge != nil && u.Gauge != nil && u.Gauge.CPU >= old.Gauge.CPU {
 			row.share = strconv.Itoa(int(100*(u.Gauge.CPU-old.Gauge.CPU)/row.seen.Sub(old.seen))) + "%"
 		}
@@ -274,7 +275,7 @@ func (r topRow) cells(chosen bool) []any {
 		connections += fmt.Sprintf(", %d denied", r.denied)
 	}
 	memory, processes := r.takes()
-	return []any{mark + printable(r.Session), r.state(), r.share, memory, processes, units.BytesSize(float64(r.Disk)),
+	return []any{mark + printable(r.Session), printable(r.State), r.share, memory, processes, units.BytesSize(float64(r.Disk)),
 		r.calls, oneLine(r.last), connections}
 }
 

@@ -28,7 +28,7 @@ type Row struct {
 func Rows(entries []overlay.Entry) []Row {
 	rows := make([]Row, 0, len(entries))
 	for _, e := range entries {
-		row := Row{ID: e.ID, State: string(e.State.Status), Kept: e.State.Kept, InUse: e.InUse, Held: e.Held, Problem: e.Problem}
+		row := Row{ID: e.ID, State: e.Shown(), Kept: e.State.Kept, InUse: e.InUse, Held: e.Held, Problem: e.Problem}
 		if !e.State.Created.At.IsZero() {
 			row.Created, row.LastUsed = &e.State.Created.At, &e.State.LastUsed.At
 		}
@@ -57,9 +57,6 @@ func Print(w io.Writer, rows []Row) {
 			created = r.Created.Local().Format(time.DateTime)
 		}
 		use := map[bool]string{true: "yes", false: "no"}[r.InUse]
-		if r.Expired != "" {
-			r.State = "expired"
-		}
 		if r.Held {
 			use = "held" // its holder keeps the container for the next client
 		}
