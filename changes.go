@@ -74,10 +74,7 @@ func (s *Session) Patch(ctx context.Context, w io.Writer, opts *DiffOptions) (*D
 	op.Patch = true
 	out := &counter{w: w}
 	diff, err := perform[*Diff](ctx, s, op, hold.Streams{Stdout: out})
-	if err == nil && out.err != nil { // a holder ignores it
-		err = tool.Errorf(tool.Unavailable, "the patch can't be written").Because(out.err)
-	}
-	return diff, err
+	return diff, cmp.Or(err, out.failed("the patch"))
 }
 
 // ApplyOptions are options of [Session.Apply]; nil means all defaults.
@@ -219,6 +216,14 @@ func (c *counter) Write(p []byte) (n int, err error) {
 	c.n += int64(n)
 	c.err = cmp.Or(c.err, err)
 	return n, err
+}
+
+// failed returns the error of a write, which a holder's client passes over.
+func (c *counter) failed(what string) error {
+	if c.err == nil {
+		return nil
+	}
+	return tool.Errorf(tool.Unavailable, "%s can't be written", what).Because(c.err)
 }
 
 // applyOp writes to the host's folders.

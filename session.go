@@ -231,7 +231,9 @@ func (s *Session) ExportWith(ctx context.Context, path string, w io.Writer, opts
 	if opts != nil {
 		op.Sparse, op.LeaveOut = opts.Sparse, opts.LeaveOut
 	}
-	return perform[*vfs.Transfer](ctx, s, op, hold.Streams{Stdout: w})
+	out := &counter{w: w}
+	done, err := perform[*vfs.Transfer](ctx, s, op, hold.Streams{Stdout: out})
+	return done, cmp.Or(err, out.failed("the copy"))
 }
 
 // Undo restores the workspace to its state before a call: the call with the given ID, in which case
@@ -259,7 +261,9 @@ func (s *Session) RemoveSnapshots(ctx context.Context, ids ...string) error {
 // these. [Manager.Load] creates a session from it, here or on another machine. Programs and the
 // state of interpreters are not in it.
 func (s *Session) Save(ctx context.Context, w io.Writer) (snapshot.Info, error) {
-	return perform[snapshot.Info](ctx, s, saveOp{}, hold.Streams{Stdout: w})
+	out := &counter{w: w}
+	info, err := perform[snapshot.Info](ctx, s, saveOp{}, hold.Streams{Stdout: out})
+	return info, cmp.Or(err, out.failed("the archive"))
 }
 
 // SetSecrets adds secrets to the session, or replaces those with the same names, for programs that

@@ -159,6 +159,9 @@ func (a *app) saveTo(ctx context.Context, s *wisbox.Session, file string) (saved
 	bar := a.newProgress(unknown)
 	info, err := s.Save(ctx, io.MultiWriter(f, bar))
 	bar.end()
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		err = fileError(file, path)
+	}
 	if err != nil {
 		return saved{}, errors.Join(err, f.Close())
 	}
