@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/internal/hold"
@@ -273,6 +274,7 @@ func (o runOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams
 		if err == nil {
 			out, err = runner.Run(ctx, cmd)
 			out.NetworkDenied = l.door.DeniedSince(before)
+			out.Notices = append(out.Notices, l.lacking(ctx, o.Argv, out)...)
 		}
 		return &tool.Result{Failed: out.Status != sandbox.StatusExited}, err
 	})
@@ -280,6 +282,18 @@ func (o runOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams
 		Failed: err == nil && out.Status != sandbox.StatusExited, Verdict: string(out.Status),
 		Size: int(out.Stdout.Bytes + out.Stderr.Bytes), Effects: effects,
 	}, err
+}
+
+// lacking explains that the default image lacks a program which a preset has.
+func (l *local) lacking(ctx context.Context, argv []string, res sandbox.Result) []string {
+	if res.ExitCode != sandbox.ExitNotFound || len(argv) == 0 || l.image(ctx) != images.Default {
+		return nil
+	}
+	preset := images.PresetOf(argv[0])
+	if preset == "" {
+		return nil
+	}
+	return []string{sandbox.NoProgram + argv[0] + "; `wisbox image build --with " + preset + "` makes one that has it: give the name that it prints to --image of wisbox create or run"}
 }
 
 // starter is an operation whose caller steers its result over the open connection; see [executor].

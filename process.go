@@ -269,6 +269,7 @@ func (l *local) recorded(ctx context.Context, p sandbox.Process, argv []string) 
 	l.ends.Go(func() {
 		defer close(out.done)
 		out.res, out.err = p.Wait(ctx)
+		out.res.Notices = append(out.res.Notices, l.lacking(ctx, argv, out.res)...)
 		res := out.res
 		if out.err != nil {
 			res = sandbox.Result{Status: sandbox.StatusSandboxLost, ExitCode: -1}

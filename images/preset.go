@@ -266,3 +266,19 @@ func readWheels(dir string, into map[string][]byte) error {
 	}
 	return nil
 }
+
+// presetPrograms are programs that the default image lacks, by the preset that has them.
+var presetPrograms = map[string][]string{
+	"node":  {"node", "nodejs", "npm", "npx"},
+	"build": {"cc", "c++", "gcc", "g++", "cmake", "pkg-config"},
+}
+
+// PresetOf returns the preset that has a program which the default image lacks, or "".
+func PresetOf(program string) string {
+	for preset, programs := range presetPrograms {
+		if slices.Contains(programs, program) {
+			return preset
+		}
+	}
+	return ""
+}

@@ -146,6 +146,10 @@ type Result struct {
 	Shared bool `json:"shared,omitempty"`
 }
 
+// NoProgram is the beginning of the notice for a program that the session's image doesn't have, though wisbox can make
+// one that has it.
+const NoProgram = "this session's image has no "
+
 // NoNetwork is the beginning of the notice for a program that failed to reach another host because
 // its session has no network.
 const NoNetwork = "this session has no network"

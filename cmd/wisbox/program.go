@@ -172,7 +172,7 @@ func explanations(f programFlags, res sandbox.Result) (lines []string) {
 		}
 	}
 	for _, notice := range res.Notices {
-		if strings.HasPrefix(notice, sandbox.NoNetwork) {
+		if strings.HasPrefix(notice, sandbox.NoNetwork) || strings.HasPrefix(notice, sandbox.NoProgram) {
 			lines = append(lines, printable(notice))
 		}
 	}
