@@ -180,26 +180,27 @@ func TestZerosComeInAsHoles(t *testing.T) {
 // TestWhatProgramsObeyIsLeftOut if that is asked for, with its reason.
 func TestWhatProgramsObeyIsLeftOut(t *testing.T) {
 	w := newWorld(t)
-	for _, name := range []string{"p/a", "p/.git/config", "p/sub/.Hg/hgrc", "p/sub/b", "p/.wisbox-apply-x/y", "p/w/.git"} {
+	for _, name := range []string{"p/a", "p/.git/config", "p/sub/.Hg/hgrc", "p/sub/b", "p/.wisbox-apply-x/y", "p/w/.git", "p/bare/HEAD", "p/bare/config", "p/Head/index.js"} {
 		w.file(name, "x")
 	}
 	require.NoError(t, os.Symlink(".git/hooks", w.at("p/link")))
+	require.NoError(t, os.Symlink("../a", w.at("p/sub/head")))
 	var stream bytes.Buffer
 	moved, err := w.fs.ExportWith(t.Context(), "p", &stream, &vfs.ExportOptions{LeaveOut: true})
 	require.NoError(t, err)
-	assert.Equal(t, 2, moved.Files)
+	assert.Equal(t, 4, moved.Files)
 	assert.Zero(t, moved.Incomplete)
 	var names []string
 	for _, s := range moved.Skipped {
 		names = append(names, s.Name)
 	}
-	assert.ElementsMatch(t, []string{".git/", "sub/.Hg/", ".wisbox-apply-x/", "w/.git", "link"}, names)
+	assert.ElementsMatch(t, []string{".git/", "sub/.Hg/", ".wisbox-apply-x/", "w/.git", "link", "bare/HEAD", "sub/head"}, names)
 	assert.NotContains(t, stream.String(), "hgrc")
 	_, err = w.fs.ExportWith(t.Context(), "p/.git", &stream, &vfs.ExportOptions{LeaveOut: true})
 	assert.Equal(t, tool.Permission, tool.KindOf(err))
 	moved, err = w.fs.Export(t.Context(), "p", &stream)
 	require.NoError(t, err)
-	assert.Equal(t, 6, moved.Files)
+	assert.Equal(t, 9, moved.Files)
 }
 
 // TestASparseEntryIsLeftOut has archives of a few KiB that expand to a gigabyte.

@@ -28,8 +28,8 @@ type ExportOptions struct {
 	// programs read too. Without it, holes are written as zeros, and files with too many are skipped.
 	Sparse bool
 	// LeaveOut skips what should not come home with other files: the directories of version control
-	// systems, since these run programs that the files in them name, and links into them; and files with the
-	// name of wisbox's own directory for an apply.
+	// systems, since these run programs that the files in them name, links into them, and files named HEAD, which
+	// make a git repository of their directory; and files with the name of wisbox's own directory for an apply.
 	LeaveOut bool
 }
 
@@ -184,7 +184,7 @@ func (ex *exporting) entry(dir *beneath.Handle, name string, n dirName) error {
 	if ex.ctx.Err() != nil {
 		return ex.ctx.Err()
 	}
-	if why := leftout.Why(n.name); ex.LeaveOut && why != "" {
+	if why := leftout.File(n.name); ex.LeaveOut && why != "" {
 		ex.skip(name, why)
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/internal/plumbing"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -232,7 +233,7 @@ func passes(link, name string) int {
 }
 
 func runsByItself(name string) bool {
-	names := strings.Split(strings.ToLower(name), "/")
+	names := strings.Split(leftout.Fold(name), "/")
 	if slices.ContainsFunc(names, func(part string) bool { return strings.HasPrefix(part, ".") && part != "." && part != ".." }) {
 		return true
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/wisbox/wisbox/internal/holes"
+	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -143,14 +144,10 @@ func writeTo(to string, header *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// unpackDir is unpackAllowed for everything.
-func unpackDir(r io.Reader, to string) error {
-	return unpackAllowed(r, to, func(string) string { return "" })
-}
-
-// unpackAllowed writes a session's tar below a directory of the host and nowhere else: every name goes
-// through an os.Root, and links are created last. It leaves out names that refuse returns a reason for.
-func unpackAllowed(r io.Reader, to string, refuse func(string) string) error {
+// unpackDir writes a session's tar below a directory of the host and nowhere else: every name goes
+// through an os.Root, and links are created last. Without vcs, it leaves out the files of version control systems,
+// whatever the tar has: another machine's answer isn't trusted.
+func unpackDir(r io.Reader, to string, vcs bool) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return hostError(err)
 	}
@@ -160,27 +157,53 @@ func unpackAllowed(r io.Reader, to string, refuse func(string) string) error {
 	}
 	defer root.Close()
 	var links []*tar.Header
+	var left error
+	known := map[string]bool{}
 	for tr := tar.NewReader(r); ; {
 		header, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return hostError(makeLinks(root, links))
+			return cmp.Or(hostError(makeLinks(root, links)), left)
 		}
 		if err != nil {
 			return err
 		}
-		if refuse(header.Name) != "" {
+		isFile := header.Typeflag != tar.TypeDir
+		switch {
+		case vcs:
+		case leftout.Why(header.Name) != "", isFile && leftout.File(header.Name) != "", header.Typeflag == tar.TypeSymlink && leftout.Why(header.Linkname) != "":
+			continue
+		case isFile && inRepositoryOf(root, header.Name, known):
+			left = cmp.Or(left, errInRepository(header.Name))
 			continue
 		}
 		if header.Typeflag == tar.TypeSymlink {
-			if refuse(header.Linkname) == "" {
-				links = append(links, header)
-			}
+			links = append(links, header)
 			continue
 		}
 		if err := unpackEntry(root, header, tr); err != nil {
 			return hostError(err)
 		}
 	}
+}
+
+// inRepositoryOf reports whether a directory above a name, the root too, has the file that makes it a repository. known
+// has what was found before.
+func inRepositoryOf(root *os.Root, name string, known map[string]bool) bool {
+	for dir := path.Dir(path.Clean(name)); ; dir = path.Dir(dir) {
+		is, ok := known[dir]
+		if !ok {
+			info, err := root.Lstat(filepath.FromSlash(path.Join(dir, leftout.RepositoryFile)))
+			is = err == nil && !info.IsDir()
+			known[dir] = is
+		}
+		if is || dir == "." || dir == "/" {
+			return is
+		}
+	}
+}
+
+func errInRepository(name string) error {
+	return tool.Errorf(tool.Permission, "%s %s; it was skipped, and the rest copied; --vcs copies it too", printable(name), leftout.InRepository)
 }
 
 func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -57,7 +56,7 @@ func TestACopyThatBreaksOffLeavesTheOldFiles(t *testing.T) {
 	archive := archiveOf(t, tar.Header{Name: "f", Uname: strings.Repeat("new ", 1000)})
 	a := &app{}
 	for _, unpack := range []func(io.Reader) error{
-		func(r io.Reader) error { return unpackDir(r, dir) },
+		func(r io.Reader) error { return unpackDir(r, dir, true) },
 		func(r io.Reader) error { return a.unpackFile(r, file) },
 	} {
 		require.Error(t, unpack(bytes.NewReader(archive[:1500])))
@@ -96,13 +95,34 @@ func TestACopyLeavesOutWhatProgramsObey(t *testing.T) {
 	archive := archiveOf(t,
 		tar.Header{Name: ".git", Typeflag: tar.TypeDir}, tar.Header{Name: "sub/.HG", Typeflag: tar.TypeDir}, tar.Header{Name: ".wisbox-apply-x", Typeflag: tar.TypeDir},
 		tar.Header{Name: "a", Uname: "x"}, tar.Header{Name: ".git/config", Uname: "x"}, tar.Header{Name: "sub/.HG/hgrc", Uname: "x"}, tar.Header{Name: "s/.svn", Typeflag: tar.TypeDir},
-		tar.Header{Name: ".wisbox-apply-x/y", Uname: "x"}, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".git/hooks"})
-	require.NoError(t, unpackAllowed(bytes.NewReader(archive), dir, leftout.Why))
+		tar.Header{Name: ".wisbox-apply-x/y", Uname: "x"}, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".git/hooks"},
+		tar.Header{Name: "HEAD", Uname: "x"}, tar.Header{Name: "head", Typeflag: tar.TypeSymlink, Linkname: "a"})
+	require.NoError(t, unpackDir(bytes.NewReader(archive), dir, false))
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
-	require.NoError(t, unpackDir(bytes.NewReader(archive), dir))
+	require.NoError(t, unpackDir(bytes.NewReader(archive), dir, true))
 	assert.FileExists(t, filepath.Join(dir, ".git/config"))
+}
+
+// TestACopyChangesNoRepositoryOfTheHost: a directory with HEAD is one for git, whose config names programs.
+func TestACopyChangesNoRepositoryOfTheHost(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "fixture/hooks"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "page/head"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "fixture/HEAD"), []byte("ref: refs/heads/main\n"), 0o644))
+	entries := []tar.Header{
+		{Name: "fixture", Typeflag: tar.TypeDir}, {Name: "fixture/config", Uname: "x"}, {Name: "fixture/hooks/post-commit", Uname: "x"},
+		{Name: "fixture/link", Typeflag: tar.TypeSymlink, Linkname: "config"}, {Name: "other", Uname: "x"}, {Name: "page/config", Uname: "x"},
+	}
+	require.ErrorContains(t, unpackDir(bytes.NewReader(archiveOf(t, entries...)), dir, false), "fixture/config")
+	for _, name := range []string{"fixture/config", "fixture/hooks/post-commit", "fixture/link"} {
+		assert.NoFileExists(t, filepath.Join(dir, name))
+	}
+	assert.FileExists(t, filepath.Join(dir, "other"))
+	assert.FileExists(t, filepath.Join(dir, "page/config"))
+	require.NoError(t, unpackDir(bytes.NewReader(archiveOf(t, entries...)), dir, true))
+	assert.FileExists(t, filepath.Join(dir, "fixture/config"))
 }
 
 func TestPathsOfTheSystemAreOutsideOfTheWorkspace(t *testing.T) {
@@ -131,7 +151,7 @@ func TestACopyLeavesNoLinkThatLeadsOut(t *testing.T) {
 	}
 	require.NoError(t, w.Close())
 	dir := filepath.Join(t.TempDir(), "copy")
-	require.ErrorContains(t, unpackDir(&stream, dir), "leads out of the copy")
+	require.ErrorContains(t, unpackDir(&stream, dir, true), "leads out of the copy")
 	var left []string
 	require.NoError(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if d.Type() == fs.ModeSymlink {

@@ -36,8 +36,9 @@ PATH is in the workspace, and may begin with /workspace/. A path in a directory 
 the system, such as /tmp or /home, means that directory of the sandbox.
 
 Copies out of a session leave out .git and the directories of other version control
-systems, because these run programs that files in them name. --vcs includes them: look
-at them before you use the copy.`,
+systems, and HEAD, which makes a git repository of its directory, because these run
+programs that files in them name. --vcs includes them: look at them before you use the
+copy.`,
 		Example: `  wisbox cp report.csv box:data/
   wisbox cp box:results ./results
   wisbox cp box:/tmp/core .
@@ -194,16 +195,10 @@ func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string, 
 	if err != nil {
 		return nil, err
 	}
-	refuse := func(name string) string { // another machine's answer isn't trusted
-		if vcs {
-			return ""
-		}
-		return leftout.Why(name)
-	}
-	if why := refuse(rel); why != "" {
+	if why := leftout.Why(rel); why != "" && !vcs {
 		return nil, tool.Errorf(tool.Permission, "%s %s; with --vcs it is copied", rel, why).In("source")
 	}
-	write, err := a.receiver(s, rel, to, refuse)
+	write, err := a.receiver(s, rel, to, vcs)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +223,7 @@ func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string, 
 }
 
 // receiver returns a function that writes the copy on the host, as one file or as a tree.
-func (a *app) receiver(s *wisbox.Session, rel, to string, refuse func(string) string) (func(io.Reader) error, error) {
+func (a *app) receiver(s *wisbox.Session, rel, to string, vcs bool) (func(io.Reader) error, error) {
 	info, err := fs.Stat(s.Files(), path.Join(".", rel))
 	if err != nil {
 		return nil, tool.Errorf(tool.NotFound, "%s not found in the session's workspace", rel).In("source").Because(err)
@@ -240,7 +235,7 @@ func (a *app) receiver(s *wisbox.Session, rel, to string, refuse func(string) st
 		to = filepath.Join(to, path.Base("/"+rel))
 	}
 	if info.IsDir() {
-		return func(r io.Reader) error { return unpackAllowed(r, to, refuse) }, nil
+		return func(r io.Reader) error { return unpackDir(r, to, vcs) }, nil
 	}
 	return func(r io.Reader) error { return a.unpackFile(r, to) }, nil
 }

@@ -113,10 +113,17 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 		return nil, hostError(err)
 	}
 	defer root.Close()
+	known := map[string]bool{}
 	const levels = 512
 	err = inside.List(ctx, from, sandbox.ListOptions{Depth: levels}, func(i sandbox.FileInfo) error {
 		name := filepath.FromSlash(path.Clean(i.Path))
-		switch why := leftout.Why(i.Path); {
+		why := leftout.Why(i.Path)
+		if !i.Mode.IsDir() && why == "" {
+			if why = leftout.File(i.Path); why == "" && inRepositoryOf(root, i.Path, known) {
+				why = leftout.InRepository
+			}
+		}
+		switch {
 		case !filepath.IsLocal(name):
 			return tool.Errorf(tool.Unavailable, "the sandbox names a file outside of the directory; nothing more was copied")
 		case why != "":

@@ -75,7 +75,7 @@ type ApplyOptions struct {
 // renames that follow, it restores everything. If the process is killed between the renames, the
 // replaced files are in a directory .wisbox-apply-… of the folder.
 func (s *Set) Apply(b *budget.Budget, homes []*hostmount.Home, opts ApplyOptions) (*Applied, error) {
-	a := &applier{set: s, threeWay: opts.ThreeWay, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}, stages: map[*hostmount.Home]*stage{}}
+	a := &applier{set: s, threeWay: opts.ThreeWay, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}, bare: map[spot]bool{}, stages: map[*hostmount.Home]*stage{}}
 	a.out = &Applied{DryRun: opts.DryRun, Changes: []Change{}, Hidden: s.diff.Hidden}
 	for _, p := range s.pairs {
 		if err := a.look(p); err != nil {
@@ -122,6 +122,7 @@ type applier struct {
 	// conflicts counts all, listed or not.
 	conflicts int
 	freed     map[spot]bool // entries removed before
+	bare      map[spot]bool // directories of the host, true if git takes them for repositories
 	listed    listing       // the last listed directory
 	stages    map[*hostmount.Home]*stage
 }
@@ -183,13 +184,32 @@ func (a *applier) place(p pair) (at spot, why string) {
 	if reason := at.home.LeavesOut(at.rel); reason != "" {
 		return at, "the mount leaves it out: " + reason.Text()
 	}
-	if reason := leftout.Why(at.rel); reason != "" {
+	if reason := leftout.File(at.rel); reason != "" {
 		return at, "it " + reason
+	}
+	if a.inRepository(at) {
+		return at, "it " + leftout.InRepository
 	}
 	if p.New != nil && p.New.Link && !staysInside(at.rel, p.New.Target) {
 		return at, "it is a link that may lead out of the folder"
 	}
 	return at, ""
+}
+
+// inRepository reports whether a directory of the host above a file has the one that makes it a git repository.
+func (a *applier) inRepository(at spot) bool {
+	for dir := path.Dir(at.rel); ; dir = path.Dir(dir) {
+		of := spot{at.home, dir}
+		is, known := a.bare[of]
+		if !known {
+			st, ok := entryOf(at.home, path.Join(dir, leftout.RepositoryFile))
+			is = ok && st.Mode&unix.S_IFMT != unix.S_IFDIR
+			a.bare[of] = is
+		}
+		if is || dir == "." {
+			return is
+		}
+	}
 }
 
 // staysInside reports whether a link can only lead below the folder, whatever the directories on
@@ -213,13 +233,17 @@ func staysInside(rel, target string) bool {
 }
 
 func hasEntry(h *hostmount.Home, rel string) bool {
+	_, ok := entryOf(h, rel)
+	return ok
+}
+
+func entryOf(h *hostmount.Home, rel string) (st unix.Stat_t, ok bool) {
 	dir, name, err := openParent(h, rel)
 	if err != nil {
-		return false
+		return st, false
 	}
 	defer dir.Close()
-	var st unix.Stat_t
-	return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+	return st, unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
 // openParent opens the directory of a path of the folder without following links.

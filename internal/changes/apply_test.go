@@ -381,6 +381,27 @@ func TestLinksThatMayLeadOutAndGitsDirectoryAreNeverWritten(t *testing.T) {
 	assert.Len(t, have, 5)
 }
 
+// TestNoDirectoryBecomesARepository, nor is one changed: git obeys the config of a directory with HEAD.
+func TestNoDirectoryBecomesARepository(t *testing.T) {
+	h, free := newHome(t, t.TempDir(), files("fixture/HEAD", "fixture/config", "page/head/x"))
+	defer free()
+	for _, name := range []string{"new/HEAD", "new/objects/x", "new/refs/x", "new/config", "Head", "fixture/config", "fixture/hooks/x", "fixture/HEAD", "page/config"} {
+		h.write(name, "session\n")
+	}
+	require.NoError(t, os.Symlink("page", filepath.Join(h.dir, "new/sub")))
+	done, err := h.apply(false)
+	require.NoError(t, err)
+	assert.Len(t, done.LeftOut, 5)
+	have := tree(t, h.host)
+	assert.Equal(t, `false "fixture/config\n"`, have["fixture/config"])
+	assert.Equal(t, `false "fixture/HEAD\n"`, have["fixture/HEAD"])
+	assert.Equal(t, `false "session\n"`, have["page/config"])
+	assert.Equal(t, `false "session\n"`, have["new/config"])
+	assert.NotContains(t, have, "new/HEAD")
+	assert.NotContains(t, have, "Head")
+	assert.NotContains(t, have, "fixture/hooks/x")
+}
+
 func TestWhatAMountLeavesOutStaysOut(t *testing.T) {
 	h, free := newHome(t, t.TempDir(), files("a.py", ".env", "secrets/key"))
 	defer free()

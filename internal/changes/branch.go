@@ -44,7 +44,7 @@ type Branched struct {
 // creates nothing.
 func (s *Set) Branch(b *budget.Budget, homes []*hostmount.Home, opts BranchOptions) (*Branched, error) {
 	r := &brancher{
-		applier: applier{set: s, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}},
+		applier: applier{set: s, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}, bare: map[spot]bool{}},
 		opts:    opts, repos: map[*hostmount.Home]*plumbing.Repo{}, base: map[string]plumbing.Entry{}, puts: map[string]pair{},
 	}
 	defer r.close()
