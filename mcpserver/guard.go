@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -87,8 +88,13 @@ func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 		if r.Method == http.MethodPost && h.listenOverHTTP(w, r, body) {
 			return
 		}
-		if textOf(members(body)["method"]) == fetchMethod {
-			leave, err := h.turnsOf(r).take(r.Context())
+		list := listOf(body)
+		if len(list) > maxBatch {
+			httpguard.Refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a list has at most %d messages; send the others in requests of their own", maxBatch))
+			return
+		}
+		if list != nil || textOf(members(body)["method"]) == fetchMethod {
+			leave, err := h.turnsOf(r, list != nil).take(r.Context())
 			if err != nil {
 				return // the client has gone
 			}
@@ -111,16 +117,24 @@ func refusalOf(body []byte) *refusal {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil // the SDK reports it
 	}
-	messages := []json.RawMessage{body}
-	if batch := []json.RawMessage(nil); json.Unmarshal(body, &batch) == nil {
-		messages = batch
+	messages := listOf(body)
+	if messages == nil {
+		messages = []json.RawMessage{body}
 	}
-	for _, text := range messages {
+	for _, text := range messages[:min(len(messages), maxBatch)] {
 		if _, refused := decode(line{text: text}); refused != nil {
 			return refused
 		}
 	}
 	return nil
+}
+
+// listOf returns the messages of a body that is a list of them; otherwise nil.
+func listOf(body []byte) (messages []json.RawMessage) {
+	if text := bytes.TrimSpace(body); len(text) > 0 && text[0] == '[' {
+		_ = json.Unmarshal(text, &messages)
+	}
+	return messages
 }
 
 // misrouted refuses a request about a task whose header names another task, or none: a proxy may have routed it by the

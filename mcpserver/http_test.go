@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -291,6 +292,49 @@ func TestSessionsOverHTTPAreBounded(t *testing.T) {
 	assert.Equal(t, 503, res.StatusCode)
 	_, body := w.do(w.stateless("tools/call", `"name":"session_open","arguments":{}`, "session_open"))
 	assert.Contains(t, body, "limit: 3 sessions are open")
+}
+
+// TestAListOfMessagesIsBounded: all of its answers are made at once, and wait for one another.
+func TestAListOfMessagesIsBounded(t *testing.T) {
+	f := newFakes()
+	w := startWeb(t, New(f.set(), nil), nil)
+	open := w.request("POST", strings.Replace(hello, "2025-11-25", "2025-03-26", 1))
+	res, _ := w.do(open)
+	send := func(n int, message string) *http.Request {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(message, 10+i))
+		}
+		r := w.request("POST", "["+strings.Join(all, ",")+"]")
+		r.Header.Set("Mcp-Session-Id", res.Header.Get("Mcp-Session-Id"))
+		return r
+	}
+	one := w.request("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	one.Header.Set("Mcp-Session-Id", res.Header.Get("Mcp-Session-Id"))
+	w.do(one)
+	list := `{"jsonrpc":"2.0","id":%d,"method":"tools/list"}`
+	answer, body := w.do(send(maxBatch+1, list))
+	assert.Equal(t, 413, answer.StatusCode)
+	assert.Contains(t, body, "at most 16 messages")
+	_, body = w.do(send(maxBatch, list))
+	assert.Equal(t, maxBatch, strings.Count(body, `"result"`))
+
+	lists := 3 * maxFetches
+	answers := make(chan string, lists)
+	for i := range lists {
+		go func() {
+			_, body := w.do(send(1, strings.Replace(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"wait","arguments":{}}}`, "%d", fmt.Sprintf("%d%%d", i+1), 1)))
+			answers <- body
+		}()
+	}
+	for range maxFetches {
+		<-f.began
+	}
+	close(f.release)
+	for range lists {
+		assert.Contains(t, <-answers, `"result"`)
+	}
+	assert.EqualValues(t, maxFetches, f.most.Load())
 }
 
 func TestSessionsThatAreOpenedAtOnceAreBoundedToo(t *testing.T) {

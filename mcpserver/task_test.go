@@ -379,7 +379,7 @@ func TestOverHTTPFewResultsOfTasksAreMadeAtOnce(t *testing.T) {
 	owner := w.h.checks.Owner(aToken)
 	full := make(turns, 1)
 	full <- struct{}{}
-	w.h.turns.Store(owner, full)
+	w.h.turns.Store(turnsKey{owner, false}, full)
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan error, 1)
 	go func() {
