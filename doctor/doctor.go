@@ -117,7 +117,7 @@ type Options struct {
 }
 
 // Examine makes all checks, in a few seconds. The report has the problems; there is no error. If
-// ctx ends, the report has the lines so far.
+// ctx ends, the report has the lines so far, and the others as skipped.
 func Examine(ctx context.Context, host Host, opts *Options) *Report {
 	e := &examination{host: host}
 	if opts != nil {
@@ -127,6 +127,7 @@ func Examine(ctx context.Context, host Host, opts *Options) *Report {
 		e.opts.Root = "/"
 	}
 	began := time.Now()
+	e.ended = func() bool { return ctx.Err() != nil }
 	e.run(ctx)
 	e.report.Took = time.Since(began)
 	return &e.report
@@ -136,6 +137,7 @@ type examination struct {
 	host    Host
 	opts    Options
 	service Service
+	ended   func() bool // somebody cancelled
 
 	mu     sync.Mutex
 	report Report
@@ -145,6 +147,9 @@ func (e *examination) say(lines ...Line) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range lines {
+		if e.ended() && l.Status != OK { // what a check saw is its own end
+			l = Line{l.Name, Skipped, "doctor was cancelled", ""}
+		}
 		e.report.Lines = append(e.report.Lines, l)
 		if e.opts.Line != nil {
 			e.opts.Line(l)

@@ -45,7 +45,7 @@ func well() *host {
 		service: doctor.Service{From: "a test", Version: "5.4.2", Runtime: "runc 1.4.3", Kernel: "6.12.0", CgroupVersion: "v2", CgroupManager: "systemd", StorageDriver: "overlay"},
 		says: map[string]string{
 			"children_user": "0.51", "signal.pause": "59",
-			`"/tmp/doctor"`: "full: No space left on device after 8192 KiB", "os.dup": "253", "socket.if_nameindex": "closed", "CapBnd": "closed",
+			`"/tmp/doctor"`: "full: No space left on device after 8192 KiB", "os.dup": "253", "socket.if_nameindex": "closed", "CapBnd": "closed", "child.terminate": "delivered",
 			"ptrace": "closed", "sys/kernel/hostname": "closed", `"doctor" + str(n)`: "full: No space left after 990 files", `open("doctor"`: "full: No space left after 32768 KiB",
 			"own/tool.txt": "fine", "inotify_init": "closed 16", "socket.SO_RCVBUF": "15",
 			"host.wisbox": "loopback proxy proxyless",
@@ -155,7 +155,7 @@ func TestAWellMachineIsWell(t *testing.T) {
 	}
 	assert.Equal(t, len(r.Lines), seen)
 	assert.Zero(t, h.open.Load(), "sessions are closed")
-	for _, name := range []string{"podman", "image", "first program", "memory", "cpus", "pids", "tmp", "nofile", "network", "rights", "seccomp", "root", "ownership", "disk", "inodes", "pause", "egress"} {
+	for _, name := range []string{"podman", "image", "first program", "memory", "cpus", "pids", "tmp", "nofile", "network", "rights", "signals", "seccomp", "root", "ownership", "disk", "inodes", "pause", "egress"} {
 		assert.Contains(t, lines(r, doctor.OK), name)
 	}
 }
@@ -190,6 +190,7 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 		{"no limit of files", "inodes", doctor.NotEnforced, func(h *host) { h.says[`"doctor" + str(n)`] = "all of it after 1999 files" }},
 		{"a network", "network", doctor.Broken, func(h *host) { h.says["socket.if_nameindex"] = "eth0 1.1.1.1" }},
 		{"a capability", "rights", doctor.Broken, func(h *host) { h.says["CapBnd"] = "CapEff=0000000000000001" }},
+		{"no signals", "signals", doctor.Broken, func(h *host) { h.says["child.terminate"] = "forbidden" }},
 		{"no filter", "seccomp", doctor.Broken, func(h *host) { h.says["ptrace"] = "no filter" }},
 		{"another ABI", "seccomp", doctor.Broken, func(h *host) { h.says["ptrace"] = "int 0x80" }},
 		{"counters of all", "counters", doctor.NotEnforced, func(h *host) { h.says["inotify_init"] = "inotify instances" }},
@@ -278,4 +279,19 @@ func TestWhatCanBeRepairedIsRepairedWhenAsked(t *testing.T) {
 	assert.Contains(t, lines(r, doctor.OK), "image")
 	assert.Contains(t, lines(r, doctor.OK), "leftovers")
 	assert.Contains(t, lines(r, doctor.OK), "first program", "what needed it is tried then")
+}
+
+func TestACancelledExaminationFindsNothingBroken(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	h := well()
+	h.noProgram = context.Canceled
+	opts := machine(t)
+	opts.Line = func(l doctor.Line) {
+		if l.Name == "podman" {
+			cancel()
+		}
+	}
+	r := doctor.Examine(ctx, h, opts)
+	assert.Empty(t, lines(r, doctor.Broken))
+	assert.Contains(t, lines(r, doctor.Skipped), "memory")
 }

@@ -47,6 +47,25 @@ except OSError: pass
 print(" ".join(found) or "closed")`)
 }
 
+// signals lets a program end another, which a security module may forbid.
+func (t *trial) signals(ctx context.Context) Line {
+	_, out, broken := t.python(ctx, "signals", `
+import signal, subprocess
+child = subprocess.Popen(["sleep", "100"])
+try:
+    child.terminate()
+    print("delivered" if child.wait(10) == -signal.SIGTERM else "lost")
+except PermissionError:
+    print("forbidden")`)
+	switch {
+	case broken != nil:
+		return *broken
+	case out == "delivered":
+		return Line{"signals", OK, "programs can end each other", ""}
+	}
+	return Line{"signals", Broken, "a program can't end another one that it started: " + firstLine(out), "a security module forbids it: look for DENIED operation=\"signal\" in the kernel's log (AppArmor: aa-status), and report it with the profile's name"}
+}
+
 // filter tries system calls that wisbox's profile forbids and Podman's own allows, and an ordinary
 // one through the other ABIs of an x86-64 kernel.
 func (t *trial) filter(ctx context.Context) Line {

@@ -50,6 +50,7 @@ var looks = [][]look{
 		{"sockets", (*trial).sockets},
 		{"network", (*trial).network},
 		{"rights", (*trial).rights},
+		{"signals", (*trial).signals},
 		{"seccomp", (*trial).filter},
 		{"root", (*trial).readOnly},
 		{"ownership", (*trial).ownership},

@@ -48,7 +48,7 @@ func examine(t *testing.T, args ...string) (map[string]doctor.Line, int) {
 func TestDoctorFindsThisMachineFit(t *testing.T) {
 	lines, code := examine(t)
 	assert.Zero(t, code, "%+v", lines)
-	for _, name := range []string{"podman", "image", "first program", "speed", "tmp", "nofile", "network", "rights", "seccomp", "root", "ownership", "disk", "inodes", "counters", "egress"} {
+	for _, name := range []string{"podman", "image", "first program", "speed", "tmp", "nofile", "network", "rights", "signals", "seccomp", "root", "ownership", "disk", "inodes", "counters", "egress"} {
 		assert.Equal(t, doctor.OK, lines[name].Status, "%s: %+v", name, lines[name])
 	}
 	s := open(t, nil)

@@ -25,7 +25,7 @@ func ioError(err error, what string) error {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return tool.Errorf(tool.Limit, "%s: there are too many open files; close some sessions and try again", what).Because(err)
 	}
-	return tool.Errorf(tool.Unavailable, "%s: the state directory failed; set WISBOX_CACHE to another one, or see the log", what).Because(err)
+	return tool.Errorf(tool.Unavailable, "%s: the state directory failed; set WISBOX_CACHE to another one; `wisbox --debug` before the command shows the cause", what).Because(err)
 }
 
 func taken(id string) error {

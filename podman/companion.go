@@ -185,7 +185,7 @@ func (s *Sandbox) makeCompanion(ctx context.Context, c sandbox.Companion, main *
 	spec := companion{
 		container: container{
 			name: s.companionName(c.Name), hostname: c.Name, image: c.Image, files: files, limits: companionLimits(c), parent: e.info.groupParent(),
-			ipcBounds: e.info.boundsIPC(), fileTable: fileTable(), labels: s.b.labels(s.spec),
+			stacked: e.info.stacksProfiles(), ipcBounds: e.info.boundsIPC(), fileTable: fileTable(), labels: s.b.labels(s.spec),
 		},
 		env: c.Env, dirs: c.Dirs, main: main.ID,
 	}

@@ -20,9 +20,13 @@ func (s *Sandbox) Companions(ctx context.Context) ([]sandbox.CompanionState, err
 	if err != nil {
 		return nil, explain(ctx, "list the services", err)
 	}
+	gap := ""
+	if e, err := s.b.engine(ctx); err == nil && e.info.stacksProfiles() {
+		gap = "it runs without an AppArmor profile: under the one of " + e.info.Host.OCIRuntime.Name + " its programs couldn't signal each other"
+	}
 	var out []sandbox.CompanionState
 	for _, c := range found {
-		out = append(out, sandbox.CompanionState{Name: c.Labels[labelCompanion], Image: c.Image, State: c.State, ExitCode: c.ExitCode})
+		out = append(out, sandbox.CompanionState{Name: c.Labels[labelCompanion], Image: c.Image, State: c.State, ExitCode: c.ExitCode, Gap: gap})
 	}
 	slices.SortFunc(out, func(a, b sandbox.CompanionState) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil

@@ -116,6 +116,9 @@ func (c companion) security(g *specgen.ContainerSecurityConfig) {
 	g.Privileged = ptr(false)
 	g.CapDrop, g.CapAdd = []string{"all"}, companionCaps
 	g.NoNewPrivileges = ptr(true)
+	if c.stacked { // the service has no agent that could set the flag
+		g.ApparmorProfile = "unconfined"
+	}
 	g.SeccompProfilePath = c.files.seccomp
 	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(true), ptr(false)
 	g.Umask = "0022"

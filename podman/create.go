@@ -94,7 +94,7 @@ func (b *Backend) container(ctx context.Context, spec sandbox.Spec) (container, 
 	return container{
 		name: b.name(spec.ID), hostname: hostName(spec), image: spec.Image, imageEnv: image.Config.Env, workspace: spec.Workspace, files: files,
 		limits: spec.Limits, userns: b.userns(e, spec), selinux: e.info.Host.Security.SELinuxEnabled,
-		gvisor: b.isGVisor(), parent: e.info.groupParent(), ipcBounds: e.info.boundsIPC() && !b.isGVisor(), fileTable: fileTable(),
+		gvisor: b.isGVisor(), stacked: e.info.stacksProfiles() && !b.isGVisor(), parent: e.info.groupParent(), ipcBounds: e.info.boundsIPC() && !b.isGVisor(), fileTable: fileTable(),
 		lowPorts: spec.LowPorts && !b.isGVisor(), userHome: spec.UserHome, labels: b.labels(spec),
 	}, nil
 }

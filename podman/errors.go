@@ -141,5 +141,5 @@ func explain(ctx context.Context, doing string, err error) error {
 	case isTransport(err):
 		return fail(sandbox.ErrUnavailable, err, "the connection to podman's service broke (%s); try again", doing)
 	}
-	return fail(sandbox.ErrUnavailable, err, "podman could not %s; see the log, or `wisbox doctor`", doing)
+	return fail(sandbox.ErrUnavailable, err, "podman could not %s; `wisbox --debug` before the command shows its answer, and `wisbox doctor` checks the machine", doing)
 }

@@ -61,6 +61,7 @@ type container struct {
 	userns    usernsMode
 	selinux   bool
 	gvisor    bool   // the runtime must be gVisor's
+	stacked   bool   // see hostInfo.stacksProfiles
 	parent    string // the control group above; empty means Podman's default
 	ipcBounds bool   // the kernel lets ipcSysctls be set
 	lowPorts  bool
@@ -217,7 +218,7 @@ func (c container) security(g *specgen.ContainerSecurityConfig) {
 	g.Privileged = ptr(false)
 	g.User = "0:0"
 	g.CapDrop, g.CapAdd = []string{"all"}, agentCaps
-	g.NoNewPrivileges = ptr(true)
+	g.NoNewPrivileges = ptr(!c.stacked)
 	g.SeccompProfilePath = c.files.seccomp
 	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(true), ptr(false)
 	g.Umask = "0022"

@@ -38,6 +38,9 @@ func (s *Sandbox) verify(ctx context.Context, c container) error {
 	if err := s.filtered(ctx, conn.Hello()); err != nil {
 		return err
 	}
+	if c.stacked && !conn.Hello().NoNewPrivs {
+		return fail(sandbox.ErrUnavailable, nil, "the sandbox's agent could not set no_new_privs for programs")
+	}
 	if !s.spec.Strict {
 		return nil
 	}
@@ -89,7 +92,7 @@ func (c container) differences(data *define.InspectContainerData) []string {
 	expect(h.NetworkMode == "none", "network")
 	expect(h.ReadonlyRootfs, "read-only root")
 	expect(slices.Equal(caps, agentCaps), "capabilities")
-	expect(slices.Contains(h.SecurityOpt, "no-new-privileges"), "no_new_privs")
+	expect(slices.Contains(h.SecurityOpt, "no-new-privileges") != c.stacked, "no_new_privs")
 	expect(h.PidMode == "private" && h.IpcMode != "host" && h.UTSMode != "host", "namespaces")
 	expect(h.UsernsMode == "private" && h.IDMappings != nil &&
 		slices.Contains(h.IDMappings.UIDMap, c.userns.sign()) && slices.Contains(h.IDMappings.GIDMap, c.userns.sign()), "user namespace")

@@ -47,6 +47,7 @@ type CompanionState struct {
 	// sandbox.
 	State    string `json:"state"`
 	ExitCode int    `json:"exit_code,omitempty"` // once it has ended
+	Gap      string `json:"gap,omitempty"`       // what this host doesn't enforce for it
 }
 
 // Accompanied is a [Sandbox] that can have companions. However it ends,

@@ -13,6 +13,8 @@ type Hello struct {
 	Caps     string `json:"caps"`     // the agent's permitted capabilities, hexadecimal
 	Bounding string `json:"bounding"` // the bounding set that programs get, hexadecimal
 	Seccomp  bool   `json:"seccomp"`  // a filter is in force
+	// NoNewPrivs reports whether the agent's programs can't gain rights; agents before its introduction don't say it.
+	NoNewPrivs bool `json:"no_new_privs"`
 	// CgroupVersion is 1 or 2, as seen inside.
 	CgroupVersion int `json:"cgroup"`
 	// Limits are the cgroup's, as the kernel prints them: memory, swap, pids,

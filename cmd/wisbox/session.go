@@ -195,6 +195,9 @@ func (a *app) printInspection(w io.Writer, in *wisbox.Inspection) {
 			}
 		}
 		fmt.Fprintf(w, "service    %s (%s): %s\n", c.Name, printable(c.Image), state)
+		if c.Gap != "" {
+			fmt.Fprintf(w, "note: service %s: %s\n", c.Name, c.Gap)
+		}
 	}
 	for _, gap := range in.Gaps {
 		fmt.Fprintf(w, "note: %s\n", printable(gap))

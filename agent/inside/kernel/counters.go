@@ -172,7 +172,7 @@ func Hello(gaps []string, bounding, path string) wire.Hello {
 	status := Status()
 	hello := wire.Hello{
 		Version: wire.Version, UID: os.Getuid(), PID: os.Getpid(), Caps: status["CapPrm"], Bounding: bounding,
-		Seccomp: status["Seccomp"] == "2", CgroupVersion: 1, Limits: Limits(), Rlimits: map[string][2]int64{}, Gaps: gaps,
+		Seccomp: status["Seccomp"] == "2", NoNewPrivs: status["NoNewPrivs"] == "1", CgroupVersion: 1, Limits: Limits(), Rlimits: map[string][2]int64{}, Gaps: gaps,
 		Has: has(path), Interfaces: interfaces(),
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package podman
+
+func (i *hostInfo) stacksProfiles() bool { return false }
