@@ -31,6 +31,7 @@ var selfRunning = slices.Concat(
 	[]string{ // package managers
 		"package.json", "pnpm-workspace.yaml", "yarn.config.cjs", "bunfig.toml", "deno.json", "deno.jsonc", "lerna.json", "composer.json", "gemfile", "gems.rb", "*.gemspec", "podfile", "brewfile",
 		"cargo.toml", "setup.py", "setup.cfg", "pyproject.toml", "pipfile", "hatch_build.py", "mix.exs", "rebar.config", "package.swift", "pubspec.yaml", "cpanfile", "makefile.pl", "build.pl", "go.mod", "go.work", "conanfile.py",
+		"*.lock", "bun.lockb", "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "go.sum", "requirements*.txt", "constraints*.txt", "environment.y*ml", "pixi.toml", "uv.toml", "vcpkg.json", "packages.config", "paket.dependencies", "*.versions.toml",
 	},
 	[]string{ // build tools, tests, linters
 		"makefile", "gnumakefile", "bsdmakefile", "*.mk", "*.mak", "cmakelists.txt", "*.cmake", "cmakepresets.json", "cmakeuserpresets.json", "meson.build", "configure", "configure.ac", "autogen.sh", "sconstruct", "sconscript", "wscript", "*.ninja",
@@ -38,9 +39,12 @@ var selfRunning = slices.Concat(
 		"*.csproj", "*.fsproj", "*.vbproj", "*.sln", "*.props", "*.targets", "nuget.config", "global.json", "*.cabal", "stack.yaml", "cabal.project", "setup.hs", "dune-project", "*.opam",
 		"rakefile", "*.rake", "guardfile", "fastfile", "justfile", "taskfile.y*ml", "tasks.py", "noxfile.py", "tox.ini", "pytest.ini", "conftest.py", "fabfile.py", "dodo.py", "gulpfile.*", "gruntfile.*", "*.config.js", "*.config.cjs", "*.config.mjs", "*.config.ts", "*.config.mts",
 		"turbo.json", "nx.json", "project.json", "tsconfig*.json", "biome.json*", "lefthook*", "xmake.lua", "premake*.lua",
+		"makefile.am", "makefile.in", "*.m4", "*.vcxproj", "*.slnx", "*.pbxproj", "*.xcconfig", "*.rsp", "build.cake", "psakefile.ps1", "magefile.go", "cakefile", "jakefile*", "thorfile", "capfile", "dangerfile", "berksfile", "appraisals", "pavement.py", "pants.toml",
+		"*.conf.js", "*.conf.ts", "nodemon.json", "angular.json", "ember-cli-build.js", "webpack.mix.js", "dprint.json", "treefmt.toml", "book.toml", "mkdocs.y*ml", "conf.py", "_config.y*ml", "phpunit.xml*", "phpstan.neon*", "rector.php", "captainhook.json", "grumphp.y*ml",
 	},
 	[]string{ // containers and continuous integration
 		"dockerfile*", "*.dockerfile", "containerfile*", "*compose*.y*ml", "vagrantfile", "procfile*", "tiltfile", "skaffold.yaml", "earthfile", "jenkinsfile*", "azure-pipelines*.y*ml", "bitbucket-pipelines.yml", "appveyor.yml", "cloudbuild.yaml", "buildspec.y*ml", "wisbox.toml",
+		"ansible.cfg", "*.tf", "serverless.y*ml", "wrangler.toml", "wrangler.json*", "firebase.json", "netlify.toml", "vercel.json", "pulumi.y*ml", "helmfile.y*ml", "kustomization.y*ml", "docker-bake.*",
 	},
 )
 

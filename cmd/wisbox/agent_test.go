@@ -188,7 +188,7 @@ func TestFilesThatRunByThemselvesAreKnown(t *testing.T) {
 	for _, path := range []string{".claude/settings.json", "sub/.gitattributes", "sub/.vscode/tasks.json", ".envrc", ".MCP.json", "CLAUDE.md", "a/.envrc.local", "x.code-workspace", "a/.github/Workflows/b.yml", "Jenkinsfile", "venv/x.pth",
 		"docs/.gitignore", ".github/CODEOWNERS", ".github/a/workflows", ".lefthook.yml", ".dir-locals-2.el", "mise.local.toml", ".config/mise/config.toml", ".github/copilot-instructions.md", ".rules", ".forgejo/workflows/a", ".helix/languages.toml",
 		".Rprofile", ".irbrc", "a/.pdbrc", ".ghci", ".ocamlinit", ".iex.exs", "rust-toolchain.toml", ".pylintrc", "flake.nix", "package.json", "sub/Makefile", "conftest.py", "vite.config.ts", "web/tsconfig.base.json",
-		"docker-compose.yml", "compose.override.yaml", "Dockerfile.dev", "App.csproj", "GRADLEW.bat", "ma\u212aefile", "\u200c.envrc"} {
+		"docker-compose.yml", "compose.override.yaml", "Dockerfile.dev", "App.csproj", "GRADLEW.bat", "package-lock.json", "Cargo.lock", "requirements-dev.txt", "karma.conf.js", "ansible.cfg", "docs/conf.py", "App.vcxproj", "MSBuild.rsp", "main.tf", "book.toml", "ma\u212aefile", "\u200c.envrc"} {
 		assert.True(t, runsByItself(path), path)
 	}
 	for _, path := range []string{"main.go", "claude/x", "docs/a.md", "github/workflows/a.yml", "pth", "makefile.go", "config.js", "src/composer.go"} {
