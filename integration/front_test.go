@@ -40,7 +40,7 @@ func (h *home) engine(args ...string) *exec.Cmd {
 func TestHelpIsTheEngines(t *testing.T) {
 	h := newHome(t)
 	var pages []string
-	for _, line := range strings.Split(h.do("__complete", ""), "\n") {
+	for line := range strings.SplitSeq(h.do("__complete", ""), "\n") {
 		name, _, found := strings.Cut(line, "\t")
 		if found {
 			pages = append(pages, name)
