@@ -53,9 +53,11 @@ type call struct {
 // be entered is an error that wraps [sandbox.ErrInvalid] and [*StartError]; a
 // program that can't be executed is exit code 126 or 127 with a line on stderr.
 func (c *Conn) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
-	if ctx.Err() != nil {
-		return sandbox.Result{Status: sandbox.StatusCancelled, ExitCode: sandbox.ExitSignalBase + int(unix.SIGKILL)}, nil
+	release, err := takeSlot(ctx)
+	if err != nil {
+		return sandbox.Result{Status: sandbox.StatusCancelled, ExitCode: sandbox.ExitSignalBase + int(unix.SIGKILL)}, nil //nolint:nilerr // ctx ended
 	}
+	defer release()
 	call, err := c.begin(cmd, nil, 0)
 	if err != nil {
 		return sandbox.Result{}, err
@@ -91,9 +93,11 @@ func (c *Conn) StartAgent(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process
 }
 
 func (c *Conn) start(ctx context.Context, cmd sandbox.Cmd, flags wire.Flags) (sandbox.Process, error) {
-	if err := ctx.Err(); err != nil {
+	release, err := takeSlot(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	call, err := c.begin(cmd, make(chan struct{}), flags)
 	if err != nil {
 		return nil, err
