@@ -213,11 +213,16 @@ type outcome struct {
 	last                object // the last message of the stream
 }
 
-// begin reads the start of a program.
+// begin reads the start of a program. On a busy machine a keepalive may come first.
 func (s *stream) begin() int {
 	s.t.Helper()
-	start := s.want()["event"].(object)["start"].(object)
-	return int(start["pid"].(float64))
+	for {
+		event := s.want()["event"].(object)
+		if start, ok := event["start"].(object); ok {
+			return int(start["pid"].(float64))
+		}
+		require.Contains(s.t, event, "keepalive")
+	}
 }
 
 // rest reads a program's messages to its end.

@@ -149,7 +149,11 @@ func TestSilenceIsBrokenByKeepalives(t *testing.T) {
 	s.begin()
 	assert.Equal(t, object{"event": object{"keepalive": object{}}}, s.want())
 	w := b.open("filesystem.Filesystem/WatchDir", object{"path": "."}, map[string]string{"Keepalive-Ping-Interval": "1"})
-	assert.Equal(t, object{"start": object{}}, w.want())
+	message := w.want()
+	for message["keepalive"] != nil { // on a busy machine one may come first
+		message = w.want()
+	}
+	assert.Equal(t, object{"start": object{}}, message)
 	assert.Equal(t, object{"keepalive": object{}}, w.want())
 }
 
