@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -54,7 +55,11 @@ func (a *app) runStats(ctx context.Context, names []string) error {
 		u, err := usageOf(ctx, m, name)
 		switch {
 		case err == nil:
-			found = append(found, sessionUsage{name, states[name], u})
+			state := states[name]
+			if far.IsKube(a.far) && state == "running" && !u.Running { // a Pod has its session open even when nothing runs in it
+				state = "stopped"
+			}
+			found = append(found, sessionUsage{name, state, u})
 			if u.Problem != "" && !a.json {
 				fmt.Fprintf(a.err, "wisbox: %s: %s\n", name, printable(u.Problem))
 			}
