@@ -56,7 +56,7 @@ func newEngine(t testing.TB, opts *wasm.Options) *wasm.Engine {
 func evaluate(t testing.TB, e *wasm.Engine, req evaltool.Request) evaltool.Response {
 	t.Helper()
 	if req.Timeout == 0 {
-		req.Timeout = 5 * time.Second
+		req.Timeout = time.Minute
 	}
 	req.Sandbox = evaltool.SandboxWasm
 	resp, err := e.Session(nil).Evaluate(context.Background(), req)

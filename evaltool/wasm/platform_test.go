@@ -33,7 +33,7 @@ func TestAsyncioRunsWithTimers(t *testing.T) {
 	assert.Contains(t, resp.Stderr, "RuntimeError: what is awaited can never happen")
 	s := engine(t).Session(nil)
 	for range 2 { // the loop of the names that stay
-		resp, err := s.Evaluate(t.Context(), evaltool.Request{Code: "import asyncio\nx = asyncio.run(asyncio.sleep(0, 7))\nawait asyncio.sleep(0, x)", Sandbox: evaltool.SandboxWasm, Kept: true, Timeout: 5e9})
+		resp, err := s.Evaluate(t.Context(), evaltool.Request{Code: "import asyncio\nx = asyncio.run(asyncio.sleep(0, 7))\nawait asyncio.sleep(0, x)", Sandbox: evaltool.SandboxWasm, Kept: true, Timeout: 60e9})
 		require.NoError(t, err)
 		assert.Equal(t, "7", *resp.Value, resp.Stderr)
 	}
