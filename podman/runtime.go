@@ -14,7 +14,8 @@ import (
 // runtimes in order of preference: crun is faster.
 var runtimes = []string{"crun", "runc"}
 
-const tryTimeout = 5 * time.Second
+// tryTimeout bounds the trial of a runtime. Tests change it.
+var tryTimeout = 15 * time.Second
 
 // chooseRuntime returns the first runtime that works on this host: crun, for one,
 // refuses a hybrid cgroup layout. The choice is kept until the next boot.
@@ -31,13 +32,18 @@ func (s *service) chooseRuntime(ctx context.Context, env []string) string {
 	if kept := s.keptRuntime(); kept != "" {
 		return kept
 	}
+	unsure := "" // the first one whose trial took too long: on a busy machine that proves nothing
 	for _, name := range there {
-		if s.tryRuntime(ctx, env, name) {
+		works, known := s.tryRuntime(ctx, env, name)
+		switch {
+		case works:
 			writeFile(s.dir, "runtime", []byte(bootID()+" "+name), 0o600)
 			return name
+		case !known && unsure == "":
+			unsure = name
 		}
 	}
-	return ""
+	return unsure
 }
 
 func (s *service) keptRuntime() string {
@@ -49,23 +55,33 @@ func (s *service) keptRuntime() string {
 	return name
 }
 
-// tryRuntime runs a missing program in an empty root: exit code 127 shows that everything before it worked.
-func (s *service) tryRuntime(ctx context.Context, env []string, name string) bool {
+// tryRuntime runs a missing program in an empty root: exit code 127 shows that everything before it worked. known is
+// false if the trial didn't end in time.
+func (s *service) tryRuntime(ctx context.Context, env []string, name string) (works, known bool) {
 	root := filepath.Join(s.dir, "empty")
 	conf, err := s.writeConf("try.conf", name)
 	if err != nil || os.MkdirAll(root, 0o700) != nil {
-		return false
+		return false, true
 	}
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.podman, "run", "--rm", "--network", "none", "--log-driver", "none", "--name", "wisbox-try-"+strings.ToLower(rand.Text()[:8]),
-		"--rootfs", root, "/nothing")
-	cmd.Env, cmd.Dir = append(env[:len(env):len(env)], "CONTAINERS_CONF="+conf), s.dir
-	err = s.devices.during(cmd.Run)
+	container := "wisbox-try-" + strings.ToLower(rand.Text()[:8])
+	podman := func(ctx context.Context, args ...string) error {
+		ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, s.podman, args...)
+		cmd.Env, cmd.Dir = append(env[:len(env):len(env)], "CONTAINERS_CONF="+conf), s.dir
+		return errors.Join(cmd.Run(), ctx.Err())
+	}
+	err = s.devices.during(func() error {
+		return podman(ctx, "run", "--rm", "--network", "none", "--log-driver", "none", "--name", container, "--rootfs", root, "/nothing")
+	})
+	known = !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
+	if !known { // it was killed before it could remove its container
+		_ = podman(context.WithoutCancel(ctx), "rm", "--force", "--ignore", container)
+	}
 	var exit *exec.ExitError
-	ok := errors.As(err, &exit) && exit.ExitCode() == 127
-	s.log.Info("oci runtime tried", "runtime", name, "works", ok)
-	return ok
+	works = known && errors.As(err, &exit) && exit.ExitCode() == 127
+	s.log.Info("oci runtime tried", "runtime", name, "works", works, "ended", known)
+	return works, known
 }
 
 // runtimePath looks where Podman looks, which is more than PATH.
