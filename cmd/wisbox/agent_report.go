@@ -16,6 +16,7 @@ import (
 	units "github.com/docker/go-units"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/egress"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -219,7 +220,7 @@ func (r *agentReport) next() {
 // writeAgentReport writes lines of a name and a text. Names and paths may come from a program.
 func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
 	say := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%-10s %s\n", name, strings.TrimRight(printable(fmt.Sprintf(format, args...)), "\n"))
+		fmt.Fprintf(w, "%-10s %s\n", name, strings.TrimRight(streams.Printable(fmt.Sprintf(format, args...)), "\n"))
 	}
 	where := "which was removed"
 	if r.Kept {

@@ -90,7 +90,7 @@ func (a *app) report(ctx context.Context, err error) int {
 	}
 	a.printError(tool.AsError(err))
 	if a.debug {
-		fmt.Fprintln(a.err, printable(fmt.Sprintf("cause: %v", errors.Unwrap(tool.AsError(err)))))
+		fmt.Fprintln(a.err, streams.Printable(fmt.Sprintf("cause: %v", errors.Unwrap(tool.AsError(err)))))
 	}
 	return exitError
 }
@@ -108,7 +108,7 @@ func (a *app) printError(err *tool.Error) {
 	if !a.ofTools {
 		text = inCommands(text)
 	}
-	fmt.Fprintln(a.err, printable(fmt.Sprintf("wisbox: %s%s: %s", err.Kind, where, text)))
+	fmt.Fprintln(a.err, streams.Printable(fmt.Sprintf("wisbox: %s%s: %s", err.Kind, where, text)))
 }
 
 // engineError gives the errors of run, exec and shell an exit code of their own: 1 could be the
@@ -197,7 +197,7 @@ func (a *app) print(v any, text func(io.Writer)) error {
 	if !a.json {
 		var b strings.Builder
 		text(&b)
-		_, err := io.WriteString(a.out, printable(b.String()))
+		_, err := io.WriteString(a.out, streams.Printable(b.String()))
 		return err
 	}
 	return a.printJSON(v)

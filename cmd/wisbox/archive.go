@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/holes"
 	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/tool"
@@ -39,7 +40,7 @@ func (a *app) pack(ctx context.Context, w io.Writer, from, name string) (skipped
 			return err
 		}
 		if mode := d.Type(); !mode.IsDir() && !mode.IsRegular() && mode&fs.ModeSymlink == 0 {
-			skipped = append(skipped, vfs.Skipped{Name: printable(p), Reason: "is a FIFO, a socket or a device"})
+			skipped = append(skipped, vfs.Skipped{Name: streams.Printable(p), Reason: "is a FIFO, a socket or a device"})
 			return nil
 		}
 		return packEntry(tw, p, path.Join(name, filepath.ToSlash(rel)), d)
@@ -203,7 +204,7 @@ func inRepositoryOf(root *os.Root, name string, known map[string]bool) bool {
 }
 
 func errInRepository(name string) error {
-	return tool.Errorf(tool.Permission, "%s %s; it was skipped, and the rest copied; --vcs copies it too", printable(name), leftout.InRepository)
+	return tool.Errorf(tool.Permission, "%s %s; it was skipped, and the rest copied; --vcs copies it too", streams.Printable(name), leftout.InRepository)
 }
 
 func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -99,7 +100,7 @@ func (a *app) join(ctx context.Context, s *wisbox.Session, p wisbox.ProcessInfo,
 		a.explain(ctx, programFlags{}, res)
 	}
 	for _, notice := range res.Notices {
-		fmt.Fprintf(a.err, "wisbox: note: %s\n", printable(notice))
+		fmt.Fprintf(a.err, "wisbox: note: %s\n", streams.Printable(notice))
 	}
 	return exitOf(ctx, res)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -157,7 +158,7 @@ func (s *shownLines) Write(p []byte) (int, error) {
 }
 
 func (s *shownLines) flush() error {
-	_, err := io.WriteString(s.w, printable(string(s.line)))
+	_, err := io.WriteString(s.w, streams.Printable(string(s.line)))
 	s.line = s.line[:0]
 	return err
 }
@@ -228,8 +229,8 @@ func namesOf(c wisbox.FileChange) string {
 
 // shownPath returns a path on one line, in quotes if it isn't plain text.
 func shownPath(path string) string {
-	if quoted := strconv.Quote(path); quoted != `"`+path+`"` || printable(path) != path {
-		return printable(quoted)
+	if quoted := strconv.Quote(path); quoted != `"`+path+`"` || streams.Printable(path) != path {
+		return streams.Printable(quoted)
 	}
 	return path
 }

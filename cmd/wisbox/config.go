@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/config"
 	"github.com/wisbox/wisbox/tool"
@@ -271,7 +272,7 @@ func (a *app) runDistrust(dir string) error {
 	case path == "":
 		return tool.Errorf(tool.NotFound, "no %s of %s is trusted", config.Name, dir)
 	}
-	return a.print(map[string]string{"removed": path}, func(w io.Writer) { fmt.Fprintln(w, printable(path)) })
+	return a.print(map[string]string{"removed": path}, func(w io.Writer) { fmt.Fprintln(w, streams.Printable(path)) })
 }
 
 func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
@@ -298,7 +299,7 @@ func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
 		if seen, err = images.ContextDigest(ctx, projectBuild(f)); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.err, "it may copy files of %s, which are trusted with their present content\n\n", printable(f.Dir()))
+		fmt.Fprintf(a.err, "it may copy files of %s, which are trusted with their present content\n\n", streams.Printable(f.Dir()))
 	}
 	if !yes && !a.agrees(ctx, "trust "+f.Path+" with these settings?") {
 		fmt.Fprintln(a.err, "wisbox: it is not trusted")
@@ -307,14 +308,14 @@ func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
 	if err := f.Trust(seen); err != nil {
 		return hostError(err)
 	}
-	return a.print(map[string]string{"trusted": f.Path, "sha256": f.Hash()}, func(w io.Writer) { fmt.Fprintln(w, printable(f.Path)) })
+	return a.print(map[string]string{"trusted": f.Path, "sha256": f.Hash()}, func(w io.Writer) { fmt.Fprintln(w, streams.Printable(f.Path)) })
 }
 
 // shownText returns a text with each line printable and indented.
 func shownText(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString("  " + printable(strings.TrimRight(line, "\r\n")) + "\n")
+		b.WriteString("  " + streams.Printable(strings.TrimRight(line, "\r\n")) + "\n")
 	}
 	return b.String()
 }
@@ -368,5 +369,5 @@ func (a *app) runInit() error {
 	if err := (&config.File{Path: path, Raw: []byte(initText)}).Trust(""); err != nil {
 		return hostError(err)
 	}
-	return a.print(map[string]string{"file": path}, func(w io.Writer) { fmt.Fprintln(w, printable(path)) })
+	return a.print(map[string]string{"file": path}, func(w io.Writer) { fmt.Fprintln(w, streams.Printable(path)) })
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool"
 )
 
@@ -78,7 +79,7 @@ func (a *app) listContexts(ctx context.Context, s *wisbox.Session) error {
 	}
 	tw := newTable(a.out, "NAME", "LANGUAGE", "DIR")
 	for _, c := range all {
-		tw.row(c.Name, c.Language, printable(c.Dir))
+		tw.row(c.Name, c.Language, streams.Printable(c.Dir))
 	}
 	return tw.Flush()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
@@ -116,7 +117,7 @@ func (a *app) runCp(ctx context.Context, opts *cpOptions, from, to string) error
 // reportCopy reports what was copied; on stderr if stdout has the copy.
 func (a *app) reportCopy(done *vfs.Transfer, quiet bool) error {
 	for _, skipped := range done.Skipped {
-		fmt.Fprintf(a.err, "skipped %s: %s\n", printable(skipped.Name), printable(skipped.Reason))
+		fmt.Fprintf(a.err, "skipped %s: %s\n", streams.Printable(skipped.Name), streams.Printable(skipped.Reason))
 	}
 	if done.More > 0 {
 		fmt.Fprintf(a.err, "skipped %d more\n", done.More)

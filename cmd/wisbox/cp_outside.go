@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -68,10 +69,10 @@ func (a *app) uploadOutside(ctx context.Context, s *wisbox.Session, from, to str
 			return inside.Write(ctx, to, f, sandbox.WriteOptions{Parents: true, Mode: info.Mode().Perm()})
 		case d.Type()&fs.ModeSymlink != 0:
 			done.Incomplete++
-			done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(p), Reason: "is a link, which can be copied only into the workspace"})
+			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(p), Reason: "is a link, which can be copied only into the workspace"})
 			return nil
 		}
-		done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(p), Reason: "is a FIFO, a socket or a device"})
+		done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(p), Reason: "is a FIFO, a socket or a device"})
 		return nil
 	})
 	return done, err
@@ -127,13 +128,13 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 		case !filepath.IsLocal(name):
 			return tool.Errorf(tool.Unavailable, "the sandbox names a file outside of the directory; nothing more was copied")
 		case why != "":
-			done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(i.Path), Reason: why})
+			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(i.Path), Reason: why})
 			return nil
 		case i.Mode.IsDir():
 			done.Directories++
 			return hostError(root.MkdirAll(name, 0o755))
 		case !i.Mode.IsRegular():
-			done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(i.Path), Reason: "is a link, a FIFO, a socket or a device"})
+			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(i.Path), Reason: "is a link, a FIFO, a socket or a device"})
 			return nil
 		}
 		err := copyInside(ctx, inside, path.Join(from, i.Path), func(i sandbox.FileInfo, r io.Reader) error {
@@ -143,7 +144,7 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 		})
 		if kind := tool.KindOf(err); kind == tool.NotFound || kind == tool.Permission || kind == tool.NotRegular {
 			done.Incomplete++
-			done.Skipped = append(done.Skipped, vfs.Skipped{Name: printable(i.Path), Reason: "can't be read"})
+			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(i.Path), Reason: "can't be read"})
 			return nil
 		}
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/digest"
 	"github.com/wisbox/wisbox/llm"
 	"github.com/wisbox/wisbox/tool"
@@ -140,7 +141,7 @@ func (a *app) runDigestShow(ctx context.Context, opts *digestOptions) error {
 		if err != nil {
 			return err
 		}
-		return a.print(answer, func(w io.Writer) { fmt.Fprintln(w, printable(answer.Digest)) })
+		return a.print(answer, func(w io.Writer) { fmt.Fprintln(w, streams.Printable(answer.Digest)) })
 	})
 }
 
@@ -215,7 +216,7 @@ func (a *app) runDigestOptimize(ctx context.Context, opts *digestOptions) error 
 		if err != nil {
 			return err
 		}
-		return a.print(done, func(w io.Writer) { fmt.Fprint(w, printable(done.Digest.Full)) })
+		return a.print(done, func(w io.Writer) { fmt.Fprint(w, streams.Printable(done.Digest.Full)) })
 	})
 }
 

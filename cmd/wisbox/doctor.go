@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/doctor"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/podman"
@@ -65,7 +66,7 @@ func (a *app) runDoctor(ctx context.Context, fix, strict bool) error {
 }
 
 func printLine(w io.Writer, l doctor.Line) {
-	fmt.Fprintf(w, "%-12s  %-15s %s\n", l.Status, l.Name, printable(l.Detail))
+	fmt.Fprintf(w, "%-12s  %-15s %s\n", l.Status, l.Name, streams.Printable(l.Detail))
 	if l.Fix != "" {
 		fmt.Fprintf(w, "%-12s  %-15s to do: %s\n", "", "", l.Fix)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/sandbox"
@@ -304,7 +305,7 @@ func (a *app) saveDisplay(res *tool.Result, dir string) error {
 			return hostError(err)
 		}
 		if !a.json {
-			fmt.Fprintln(a.err, "wisbox: saved", printable(path))
+			fmt.Fprintln(a.err, "wisbox: saved", streams.Printable(path))
 		}
 	}
 	return nil

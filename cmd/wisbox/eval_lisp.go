@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 type evalLispOptions struct {
@@ -60,5 +62,5 @@ func (a *app) runEvalLisp(ctx context.Context, opts *evalLispOptions, args []str
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.print(res.Value, func(w io.Writer) { fmt.Fprintln(w, printable(res.Text)) }), failedCode(res))
+	return errors.Join(a.print(res.Value, func(w io.Writer) { fmt.Fprintln(w, streams.Printable(res.Text)) }), failedCode(res))
 }

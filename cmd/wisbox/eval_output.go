@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -41,12 +42,12 @@ func (l *liveOutput) part(p evaltool.Part) {
 	case p.Stdout != "" && l.raw:
 		fmt.Fprint(l.out, p.Stdout)
 	case p.Stdout != "":
-		fmt.Fprint(l.out, printable(p.Stdout))
+		fmt.Fprint(l.out, streams.Printable(p.Stdout))
 	case p.Stderr != "":
-		fmt.Fprint(l.err, printable(p.Stderr))
+		fmt.Fprint(l.err, streams.Printable(p.Stderr))
 		l.midline = !strings.HasSuffix(p.Stderr, "\n")
 	case p.Shown != nil && !p.Shown.Main:
-		fmt.Fprintln(l.out, printable(p.Shown.Text))
+		fmt.Fprintln(l.out, streams.Printable(p.Shown.Text))
 	case p.Raised != nil:
 		l.line(strings.TrimSuffix(p.Raised.Traceback, "\n"))
 	}
@@ -61,7 +62,7 @@ func (l *liveOutput) line(text string) {
 		fmt.Fprintln(l.err)
 	}
 	l.midline = false
-	fmt.Fprintln(l.err, printable(text))
+	fmt.Fprintln(l.err, streams.Printable(text))
 }
 
 // end prints the part of the result that is known only at the end.
@@ -74,7 +75,7 @@ func (l *liveOutput) end(res *tool.Result) error {
 		l.line(evaltool.TimeoutText)
 	}
 	if e.Value != nil {
-		fmt.Fprintln(l.out, printable(*e.Value))
+		fmt.Fprintln(l.out, streams.Printable(*e.Value))
 	}
 	if e.Message != "" {
 		l.line("wisbox: " + e.Message)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/tool"
@@ -94,7 +95,7 @@ func imageName(i images.Image) string {
 	if i.Name == "" {
 		return "<none>"
 	}
-	return printable(i.Name)
+	return streams.Printable(i.Name)
 }
 
 func (a *app) newImagePruneCmd() *cobra.Command {

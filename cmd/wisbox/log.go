@@ -221,7 +221,7 @@ func changed(e wisbox.Effects) string {
 }
 
 // oneLine returns s on one line, so that it fits a cell of a table.
-func oneLine(s string) string { return printable(strings.Join(strings.Fields(s), " ")) }
+func oneLine(s string) string { return streams.Printable(strings.Join(strings.Fields(s), " ")) }
 
 func (a *app) runLogVerify(session string) error {
 	store, err := overlay.OpenStore(a.cache)

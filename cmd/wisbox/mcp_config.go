@@ -16,6 +16,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/config"
 )
 
@@ -69,7 +70,7 @@ func (a *app) runMCPConfig(ctx context.Context, client string, bare bool, flags 
 		return err
 	}
 	if file := clientFile(client); file != "" && !a.json {
-		fmt.Fprintf(a.err, "wisbox: this belongs in %s; wisbox mcp install --client %s writes it there\n", printable(file), client)
+		fmt.Fprintf(a.err, "wisbox: this belongs in %s; wisbox mcp install --client %s writes it there\n", streams.Printable(file), client)
 	}
 	_, err = fmt.Fprint(a.out, config.text())
 	return err

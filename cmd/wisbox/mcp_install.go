@@ -16,6 +16,7 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/tool"
 	"sync"
 )
@@ -73,9 +74,9 @@ func (a *app) runMCPInstall(ctx context.Context, client string, yes, bare bool, 
 		return tool.Errorf(tool.Invalid, "%s can't be changed: %s; write what wisbox mcp config prints into it", file, err).Because(err)
 	}
 	if now == string(was) {
-		return a.print(map[string]any{"file": file, "changed": false}, func(w io.Writer) { fmt.Fprintf(w, "%s already has it\n", printable(file)) })
+		return a.print(map[string]any{"file": file, "changed": false}, func(w io.Writer) { fmt.Fprintf(w, "%s already has it\n", streams.Printable(file)) })
 	}
-	fmt.Fprint(a.err, printable(udiff.Unified(file, file, string(was), now)))
+	fmt.Fprint(a.err, streams.Printable(udiff.Unified(file, file, string(was), now)))
 	if !yes && !a.agrees(ctx, "write this to "+file+"?") {
 		fmt.Fprintln(a.err, "wisbox: nothing was written")
 		return exitCode(exitError)
@@ -83,12 +84,12 @@ func (a *app) runMCPInstall(ctx context.Context, client string, yes, bare bool, 
 	if err := replaceHostFile(file, now); err != nil {
 		return hostError(err)
 	}
-	return a.print(map[string]any{"file": file, "changed": true}, func(w io.Writer) { fmt.Fprintln(w, printable(file)) })
+	return a.print(map[string]any{"file": file, "changed": true}, func(w io.Writer) { fmt.Fprintln(w, streams.Printable(file)) })
 }
 
 // agrees asks a yes-or-no question on stderr.
 func (a *app) agrees(ctx context.Context, question string) bool {
-	fmt.Fprintf(a.err, "%s [y/N] ", printable(question))
+	fmt.Fprintf(a.err, "%s [y/N] ", streams.Printable(question))
 	line, _ := bufio.NewReader(a.stdin(ctx)).ReadString('\n')
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"

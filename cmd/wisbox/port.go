@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/ports"
 	"github.com/wisbox/wisbox/internal/rundir"
@@ -207,6 +208,6 @@ func (s *saidOnce) say(err error) {
 	defer s.mu.Unlock()
 	if text := err.Error(); text != s.last {
 		s.last = text
-		fmt.Fprintf(s.to, "wisbox: %s\n", printable(text))
+		fmt.Fprintf(s.to, "wisbox: %s\n", streams.Printable(text))
 	}
 }

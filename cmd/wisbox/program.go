@@ -168,12 +168,12 @@ func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
 func explanations(f programFlags, res sandbox.Result) (lines []string) {
 	for _, denied := range res.NetworkDenied {
 		if !f.reported {
-			lines = append(lines, "network denied: "+printable(denied))
+			lines = append(lines, "network denied: "+streams.Printable(denied))
 		}
 	}
 	for _, notice := range res.Notices {
 		if strings.HasPrefix(notice, sandbox.NoNetwork) || strings.HasPrefix(notice, sandbox.NoProgram) {
-			lines = append(lines, printable(notice))
+			lines = append(lines, streams.Printable(notice))
 		}
 	}
 	switch {

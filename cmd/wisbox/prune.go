@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/overlay"
 )
 
@@ -40,7 +41,7 @@ func (a *app) runPrune(ctx context.Context, dryRun bool) error {
 	}
 	return a.print(map[string]any{"swept": swept, "dry_run": dryRun}, func(w io.Writer) {
 		for _, s := range swept {
-			fmt.Fprintf(w, "%s  %s %s\n", printable(s.ID), s.Reason, s.Problem)
+			fmt.Fprintf(w, "%s  %s %s\n", streams.Printable(s.ID), s.Reason, s.Problem)
 		}
 		if len(swept) == 0 {
 			fmt.Fprintln(w, "nothing to remove")

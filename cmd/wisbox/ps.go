@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -110,7 +111,7 @@ func (a *app) runPsAll(ctx context.Context) error {
 		tw := newTable(w, append([]any{"SESSION"}, processColumns...)...)
 		for _, of := range found {
 			for _, cells := range of.rows() {
-				tw.row(append([]any{printable(of.Session)}, cells...)...)
+				tw.row(append([]any{streams.Printable(of.Session)}, cells...)...)
 			}
 		}
 		_ = tw.Flush()

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -144,7 +145,7 @@ func printRemotes(w io.Writer, rows []remoteRow) {
 	}
 	tw := newTable(w, "REMOTE", "ADDRESS", "IN USE")
 	for _, r := range rows {
-		tw.row(r.Name, printable(r.Address), map[bool]string{true: "yes", false: "no"}[r.Current])
+		tw.row(r.Name, streams.Printable(r.Address), map[bool]string{true: "yes", false: "no"}[r.Current])
 	}
 	_ = tw.Flush()
 }

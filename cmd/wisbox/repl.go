@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -166,7 +167,7 @@ func (a *app) replEvaluate(ctx context.Context, s *wisbox.Session, c *console, s
 		return
 	}
 	if err != nil {
-		fmt.Fprintf(c, "wisbox: %s\n", printable(tool.AsError(err).Error()))
+		fmt.Fprintf(c, "wisbox: %s\n", streams.Printable(tool.AsError(err).Error()))
 		return
 	}
 	if interrupted && ctx.Err() == nil {

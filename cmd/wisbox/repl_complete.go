@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -80,7 +81,7 @@ func (c *console) complete(line string, pos int, key rune) (string, int, bool) {
 	var names []string
 	found, problem := c.names(text)
 	if problem != "" {
-		fmt.Fprintf(c, "wisbox: no completion: %s\n", printable(problem))
+		fmt.Fprintf(c, "wisbox: no completion: %s\n", streams.Printable(problem))
 	}
 	for _, name := range found {
 		if name = strings.TrimSpace(name); strings.HasPrefix(name, text) && completion().MatchString(name) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool"
 )
 
@@ -81,9 +82,9 @@ func (p *pictures) show(c *console, o *evaltool.Object) {
 	for _, d := range o.Display {
 		switch path, err := p.save(d); {
 		case err != nil:
-			fmt.Fprintf(c, "wisbox: %s\n", printable(err.Error()))
+			fmt.Fprintf(c, "wisbox: %s\n", streams.Printable(err.Error()))
 		case path != "":
-			fmt.Fprintln(c, "wisbox: saved", printable(path))
+			fmt.Fprintln(c, "wisbox: saved", streams.Printable(path))
 		}
 	}
 }

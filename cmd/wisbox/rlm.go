@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/rlm"
@@ -140,7 +141,7 @@ func (a *app) runRlm(ctx context.Context, opts *rlmOptions) error {
 	if answer.CutBy != "" {
 		fmt.Fprintf(a.err, "wisbox: the run was cut by its limit on %s: the answer is the output of its last commit\n", answer.CutBy)
 	}
-	return a.print(answer, func(w io.Writer) { fmt.Fprintln(w, printable(answer.Text)) })
+	return a.print(answer, func(w io.Writer) { fmt.Fprintln(w, streams.Printable(answer.Text)) })
 }
 
 // operationsCache returns the cache of sessions, or one below a directory that the user chose.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/rlm"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -48,7 +49,7 @@ func (l *moveLog) turn(t rlm.Turn) {
 func (l *moveLog) line(depth, turn int, format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fmt.Fprintf(l.out, "%s%d: %s\n", strings.Repeat("  ", depth), turn, printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(l.out, "%s%d: %s\n", strings.Repeat("  ", depth), turn, streams.Printable(fmt.Sprintf(format, args...)))
 }
 
 func lastLine(text string) string {

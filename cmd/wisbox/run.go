@@ -123,7 +123,7 @@ func recordedText(rules []string) string {
 	if len(rules) == 0 {
 		return "recorded: there were no connections, so no --allow is needed"
 	}
-	return "recorded: " + printable("--allow "+strings.Join(rules, " --allow "))
+	return "recorded: " + streams.Printable("--allow "+strings.Join(rules, " --allow "))
 }
 
 // closeGrace bounds the end of a session after its command, also after a signal.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/tool"
@@ -33,7 +34,7 @@ func (a *app) sessionOptions(f *sessionFlags) (*wisbox.SessionOptions, error) {
 		return nil, asUsage(tool.Errorf(e.Kind, "--seccomp %q: %s", f.seccomp, e.Message).In("seccomp").Because(err))
 	}
 	if gap != "" {
-		fmt.Fprintf(a.err, "wisbox: %s\n", printable(gap))
+		fmt.Fprintf(a.err, "wisbox: %s\n", streams.Printable(gap))
 	}
 	return opts, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/serve"
 )
 
@@ -135,7 +136,7 @@ func writeKeys(w io.Writer, all []listedKey) {
 		if !k.Expires.IsZero() {
 			expires = k.Expires.Format(time.RFC3339)
 		}
-		table.row(k.ID, printable(k.Name), k.Owner, share(fmt.Sprint(k.Taken.Sandboxes), k.Sandboxes > 0, fmt.Sprint(k.Sandboxes)),
+		table.row(k.ID, streams.Printable(k.Name), k.Owner, share(fmt.Sprint(k.Taken.Sandboxes), k.Sandboxes > 0, fmt.Sprint(k.Sandboxes)),
 			k.Taken.Snapshots, share(units.BytesSize(float64(k.Taken.Disk)), k.Disk > 0, units.BytesSize(float64(k.Disk))), k.Created.Format(time.RFC3339), expires)
 	}
 }

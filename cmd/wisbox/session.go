@@ -16,6 +16,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/sessions"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -194,13 +195,13 @@ func (a *app) printInspection(w io.Writer, in *wisbox.Inspection) {
 				state += ": it was killed, most likely because it ran out of memory; memory=SIZE of --service gives more"
 			}
 		}
-		fmt.Fprintf(w, "service    %s (%s): %s\n", c.Name, printable(c.Image), state)
+		fmt.Fprintf(w, "service    %s (%s): %s\n", c.Name, streams.Printable(c.Image), state)
 		if c.Gap != "" {
 			fmt.Fprintf(w, "note: service %s: %s\n", c.Name, c.Gap)
 		}
 	}
 	for _, gap := range in.Gaps {
-		fmt.Fprintf(w, "note: %s\n", printable(gap))
+		fmt.Fprintf(w, "note: %s\n", streams.Printable(gap))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 func (a *app) newSessionAllowCmd() *cobra.Command {
@@ -87,11 +88,11 @@ func printEgress(w io.Writer, e *wisbox.Egress) {
 		rules []string
 	}{{"allow", allow}, {"deny", e.Deny}, {"inject", e.Inject}} {
 		if len(line.rules) > 0 {
-			fmt.Fprintf(w, "%-10s %s\n", line.name, printable(strings.Join(line.rules, " ")))
+			fmt.Fprintf(w, "%-10s %s\n", line.name, streams.Printable(strings.Join(line.rules, " ")))
 		}
 	}
 	if e.Via != "" {
-		fmt.Fprintf(w, "via        %s\n", printable(e.Via))
+		fmt.Fprintf(w, "via        %s\n", streams.Printable(e.Via))
 	}
 	if e.Record {
 		fmt.Fprintln(w, recordedText(e.Recorded))
@@ -103,7 +104,7 @@ func printEgress(w io.Writer, e *wisbox.Egress) {
 		fmt.Fprintf(w, "may send   %s in all\n", units.BytesSize(float64(e.Out)))
 	}
 	for _, d := range e.Denied {
-		fmt.Fprintf(w, "denied     %s %s\n", d.Time.Local().Format(time.TimeOnly), printable(d.String()))
+		fmt.Fprintf(w, "denied     %s %s\n", d.Time.Local().Format(time.TimeOnly), streams.Printable(d.String()))
 	}
 	if e.Problem != "" {
 		fmt.Fprintf(w, "note: %s\n", e.Problem)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 func (a *app) newSessionCloneCmd() *cobra.Command {
@@ -54,7 +55,7 @@ func (a *app) sayNotKept(skipped, unkept []string) {
 		if n := len(l.paths) - most; n > 0 {
 			more = fmt.Sprintf(" and %d more", n)
 		}
-		fmt.Fprintf(a.err, "wisbox: %s: %s%s\n", l.what, printable(strings.Join(l.paths[:min(len(l.paths), most)], ", ")), more)
+		fmt.Fprintf(a.err, "wisbox: %s: %s%s\n", l.what, streams.Printable(strings.Join(l.paths[:min(len(l.paths), most)], ", ")), more)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -125,6 +126,6 @@ func (a *app) runTool(ctx context.Context, session, name string, params map[stri
 		if err != nil {
 			return asUsage(err)
 		}
-		return a.print(res.Value, func(w io.Writer) { fmt.Fprintln(w, printable(res.Text)) })
+		return a.print(res.Value, func(w io.Writer) { fmt.Fprintln(w, streams.Printable(res.Text)) })
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -61,7 +62,7 @@ func (a *app) runStats(ctx context.Context, names []string) error {
 			}
 			found = append(found, sessionUsage{name, state, u})
 			if u.Problem != "" && !a.json {
-				fmt.Fprintf(a.err, "wisbox: %s: %s\n", name, printable(u.Problem))
+				fmt.Fprintf(a.err, "wisbox: %s: %s\n", name, streams.Printable(u.Problem))
 			}
 		case asked:
 			return asUsage(err)
@@ -106,7 +107,7 @@ func (s sessionUsage) cells() []any {
 		cpu = s.Gauge.CPU.Round(10 * time.Millisecond).String()
 	}
 	memory, processes := s.takes()
-	return []any{printable(s.Session), printable(s.State), cpu, memory, processes, bytesOf(s.Disk, s.Limits.Disk)}
+	return []any{streams.Printable(s.Session), streams.Printable(s.State), cpu, memory, processes, bytesOf(s.Disk, s.Limits.Disk)}
 }
 
 // takes returns the container's memory and processes, each with its limit.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/mattn/go-runewidth"
 	"sync"
+
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 // status is a line of progress on a terminal, removed at the end. Elsewhere each line stays. It has
@@ -36,7 +38,7 @@ func (a *app) newStatus() *status {
 // draw replaces the line; on a terminal only.
 func (s *status) draw(text string) {
 	if s.live {
-		fmt.Fprintf(s.out, "\r\x1b[K%s", firstColumns(blanks.Replace(printable(text)), s.width))
+		fmt.Fprintf(s.out, "\r\x1b[K%s", firstColumns(blanks.Replace(streams.Printable(text)), s.width))
 	}
 }
 
@@ -45,7 +47,7 @@ const statusLast = 20 // lines that stay on the terminal after an error
 // say shows a line of a program's output, after the bar of the steps that it counts.
 func (s *status) say(line string) {
 	if !s.live {
-		fmt.Fprintln(s.out, printable(line))
+		fmt.Fprintln(s.out, streams.Printable(line))
 		return
 	}
 	if s.last = append(s.last, line); len(s.last) > statusLast {
@@ -72,7 +74,7 @@ func (s *status) end(err error) {
 	fmt.Fprint(s.out, "\r\x1b[K")
 	if err != nil {
 		for _, line := range s.last {
-			fmt.Fprintln(s.out, printable(line))
+			fmt.Fprintln(s.out, streams.Printable(line))
 		}
 	}
 	s.last = nil

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 )
 
 func (a *app) newTemplateCmd() *cobra.Command {
@@ -73,8 +74,8 @@ func printTemplates(w io.Writer, all []wisbox.Template) {
 	}
 	tw := newTable(w, "TEMPLATE", "NAME", "CREATED", "FILES", "SIZE", "DISK", "OWNER")
 	for _, t := range all {
-		tw.row(t.ID, printable(t.Name), t.Created.Local().Format(time.DateTime), t.Files,
-			units.HumanSize(float64(t.Bytes)), units.HumanSize(float64(t.Disk)), printable(t.Owner))
+		tw.row(t.ID, streams.Printable(t.Name), t.Created.Local().Format(time.DateTime), t.Files,
+			units.HumanSize(float64(t.Bytes)), units.HumanSize(float64(t.Disk)), streams.Printable(t.Owner))
 	}
 	_ = tw.Flush()
 }

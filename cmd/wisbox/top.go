@@ -19,6 +19,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -275,7 +276,7 @@ func (r topRow) cells(chosen bool) []any {
 		connections += fmt.Sprintf(", %d denied", r.denied)
 	}
 	memory, processes := r.takes()
-	return []any{mark + printable(r.Session), printable(r.State), r.share, memory, processes, units.BytesSize(float64(r.Disk)),
+	return []any{mark + streams.Printable(r.Session), streams.Printable(r.State), r.share, memory, processes, units.BytesSize(float64(r.Disk)),
 		r.calls, oneLine(r.last), connections}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/overlay"
 )
 
@@ -61,7 +62,7 @@ func (a *app) runUndo(ctx context.Context, args []string) error {
 			fmt.Fprintf(w, "undone: call %s%s: %s; %d brought back, %d changed, %d removed\n", done.Call, andMore(done.Calls-1),
 				whatIs(done.Tool, what), done.Restored.Added, done.Restored.Changed, done.Restored.Removed)
 			if done.Before == "" {
-				fmt.Fprintf(w, "the state before could not be kept: %s\n", printable(done.Unkept))
+				fmt.Fprintf(w, "the state before could not be kept: %s\n", streams.Printable(done.Unkept))
 				return
 			}
 			fmt.Fprintf(w, "the state before is snapshot %s\n", done.Before)
