@@ -134,7 +134,7 @@ var layers = map[string][]string{
 	// Programs of ours. Tests may import everything.
 	"internal/stateroot":              {},
 	"cmd/wisbox/internal/streams":     {"tool"},
-	"cmd/wisbox/internal/engine":      {"sandbox", "tool"},
+	"cmd/wisbox/internal/engine":      {"internal/rundir", "sandbox", "tool"},
 	"cmd/wisbox/internal/sessions":    {"cmd/wisbox/internal/streams", "overlay"},
 	"cmd/wisbox/internal/engine/pack": {"cmd/wisbox/internal/engine"},
 	"cmd/wisbox/front":                {"cmd/wisbox/internal/engine", "cmd/wisbox/internal/sessions", "cmd/wisbox/internal/streams", "internal/hold", "internal/stateroot", "overlay", "sandbox", "tool"},

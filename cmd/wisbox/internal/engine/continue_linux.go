@@ -10,8 +10,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/rundir"
 )
 
 // setName names this process in lists of processes. The kernel took the number of a descriptor as its name.
@@ -63,7 +66,7 @@ func (p *Packed) run(open func() (*os.File, error), env []string) error {
 // dirs are the directories that may keep the engine: the user's cache directory, else the state root.
 func dirs() []string {
 	var found []string
-	if dir, err := os.UserCacheDir(); err == nil {
+	if dir, err := os.UserCacheDir(); err == nil && filepath.IsAbs(dir) {
 		found = append(found, dir)
 	}
 	if dir := cmp.Or(os.Getenv("WISBOX_CACHE"), os.Getenv("WEAKINCENTIVES_CACHE")); filepath.IsAbs(dir) && len(found) == 0 {
@@ -72,8 +75,12 @@ func dirs() []string {
 	return found
 }
 
-// kept returns the unpacked engine below dir, and unpacks it the first time.
+// kept returns the unpacked engine below dir, and unpacks it the first time. Root may have another user's HOME: where
+// others decide, it runs, creates and removes nothing.
 func (p *Packed) kept(dir string) (*os.File, error) {
+	if err := onlyOurs(dir); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(dir, p.name(), "wisbox")
 	if f, err := p.ours(path); err == nil {
 		return f, nil
@@ -84,7 +91,25 @@ func (p *Packed) kept(dir string) (*os.File, error) {
 	return p.ours(path)
 }
 
-// ours opens an unpacked engine. It must be this user's, who may be root with another user's HOME, and whole.
+// onlyOurs creates dir, if it and its parents are this user's alone.
+func onlyOurs(dir string) error {
+	there := dir
+	for {
+		if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) || there == filepath.Dir(there) {
+			break
+		}
+		there = filepath.Dir(there)
+	}
+	if err := rundir.Trusted(filepath.Join(there, "wisbox")); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return rundir.Trusted(filepath.Join(dir, "wisbox")) // in /tmp, another user may have been quicker
+}
+
+// ours opens an unpacked engine. It must be this user's, and whole.
 func (p *Packed) ours(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -101,16 +126,16 @@ func (p *Packed) ours(path string) (*os.File, error) {
 	return f, nil
 }
 
-// builds is how many engines of other builds stay unpacked.
-const builds = 2
+const (
+	builds    = 2       // engines of other builds that stay unpacked
+	newPrefix = ".new-" // of the directory of an engine that is being unpacked, for less than abandoned
+	abandoned = time.Hour
+)
 
-// keep unpacks the engine below dir, whole or not at all. Another process may do the same.
+// keep unpacks the engine in dir, whole or not at all. Another process may do the same.
 func (p *Packed) keep(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	removeOld(dir)
-	staging, err := os.MkdirTemp(dir, ".new-")
+	staging, err := os.MkdirTemp(dir, newPrefix+"*")
 	if err != nil {
 		return err
 	}
@@ -133,23 +158,27 @@ func (p *Packed) keep(dir string) error {
 	return err
 }
 
-// removeOld removes the engines of older builds but the newest. Processes that run one keep it.
+// removeOld removes the engines of older builds but the newest, and what killed processes have left. Processes that run
+// an engine keep it.
 func removeOld(dir string) {
 	all, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
-	age := func(e fs.DirEntry) int64 {
+	var old []fs.FileInfo
+	for _, e := range all {
 		info, err := e.Info()
-		if err != nil {
-			return 0
+		switch {
+		case err != nil || !info.IsDir():
+		case isName(e.Name()):
+			old = append(old, info)
+		case strings.HasPrefix(e.Name(), newPrefix) && time.Since(info.ModTime()) > abandoned:
+			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
 		}
-		return -info.ModTime().UnixNano()
 	}
-	all = slices.DeleteFunc(all, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") })
-	slices.SortFunc(all, func(a, b fs.DirEntry) int { return cmp.Compare(age(a), age(b)) })
-	for _, e := range all[min(builds, len(all)):] {
-		_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+	slices.SortFunc(old, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	for _, info := range old[min(builds, len(old)):] {
+		_ = os.RemoveAll(filepath.Join(dir, info.Name()))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -169,4 +170,95 @@ func TestPagesAreBehindTheEngine(t *testing.T) {
 		_, ok := p.Page(name)
 		assert.False(t, ok, "%q", name)
 	}
+}
+
+// TestAnEngineIsKeptOnlyWhereNobodyElseDecides: root may have another user's HOME, and nothing there may be run, changed
+// or removed.
+func TestAnEngineIsKeptOnlyWhereNobodyElseDecides(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	theirs := func(t *testing.T, dir string) {
+		t.Helper()
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.Chown(dir, 1234, 1234))
+	}
+	for name, prepare := range map[string]func(t *testing.T, home, elsewhere string){
+		"another user's home": func(t *testing.T, home, _ string) { t.Helper(); theirs(t, home) },
+		"another user's cache directory": func(t *testing.T, home, _ string) {
+			t.Helper()
+			theirs(t, filepath.Join(home, ".cache"))
+		},
+		"another user's directory": func(t *testing.T, home, _ string) {
+			t.Helper()
+			theirs(t, filepath.Join(home, ".cache", "wisbox-engine"))
+		},
+		"another user's link": func(t *testing.T, home, elsewhere string) {
+			t.Helper()
+			require.NoError(t, os.MkdirAll(filepath.Join(home, ".cache"), 0o755))
+			link := filepath.Join(home, ".cache", "wisbox-engine")
+			require.NoError(t, os.Symlink(elsewhere, link))
+			require.NoError(t, os.Lchown(link, 1234, 1234))
+		},
+		"a directory open to all": func(t *testing.T, home, _ string) {
+			t.Helper()
+			require.NoError(t, os.MkdirAll(filepath.Join(home, ".cache"), 0o755))
+			require.NoError(t, os.Chmod(filepath.Join(home, ".cache"), 0o777))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home, elsewhere := filepath.Join(t.TempDir(), "home"), t.TempDir()
+			for _, file := range []string{"a", "b", "c", "d"} {
+				require.NoError(t, os.WriteFile(filepath.Join(elsewhere, file), nil, 0o600))
+			}
+			prepare(t, home, elsewhere)
+			before := tree(t, home)
+			f, err := packed(t, random(t, 1<<10)).kept(filepath.Join(home, ".cache", "wisbox-engine"))
+			if err == nil {
+				f.Close()
+			}
+			require.Error(t, err)
+			assert.Equal(t, []string{"a", "b", "c", "d"}, names(t, elsewhere))
+			assert.Equal(t, before, tree(t, home))
+		})
+	}
+}
+
+// tree lists all paths below a directory.
+func tree(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		all = append(all, path)
+		return err
+	}))
+	return all
+}
+
+// TestNothingButOldEnginesIsRemoved: a directory may have been linked to another place.
+func TestNothingButOldEnginesIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	others := []string{"documents", "mail", "music", "pictures", "work"}
+	for _, name := range others {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	}
+	abandoned, new := filepath.Join(dir, ".new-1"), filepath.Join(dir, ".new-2")
+	require.NoError(t, errors.Join(os.Mkdir(abandoned, 0o700), os.Mkdir(new, 0o700)))
+	yesterday := time.Now().Add(-24 * time.Hour)
+	require.NoError(t, os.Chtimes(abandoned, yesterday, yesterday))
+	p := packed(t, random(t, 1<<10))
+	f, err := p.kept(dir)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	assert.ElementsMatch(t, append(others, p.name(), ".new-2"), names(t, dir))
+}
+
+// TestARelativeHomeKeepsNoEngine: the directory in which a command is run may be a stranger's repository.
+func TestARelativeHomeKeepsNoEngine(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("WISBOX_CACHE", "")
+	t.Setenv("WEAKINCENTIVES_CACHE", "")
+	t.Setenv("HOME", ".")
+	assert.Empty(t, dirs())
+	t.Setenv("HOME", "/home/x")
+	assert.Equal(t, []string{"/home/x/.cache"}, dirs())
 }

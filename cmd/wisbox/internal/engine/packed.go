@@ -78,7 +78,13 @@ func Open(file *os.File) (*Packed, error) {
 }
 
 // name is that of the engine's directory: another one for each build.
-func (p *Packed) name() string { return hex.EncodeToString(p.Sum[:16]) }
+func (p *Packed) name() string { return hex.EncodeToString(p.Sum[:len(p.Sum)/2]) }
+
+// isName reports whether a directory may be an engine's.
+func isName(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == len(Packed{}.Sum)/2
+}
 
 // unpack writes the engine to w and checks it.
 func (p *Packed) unpack(w io.Writer) error {
