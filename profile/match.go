@@ -92,7 +92,8 @@ func (c chunk) withoutBlankStart() chunk {
 	return c
 }
 
-// withoutBlankEnd returns the chunk without the blank line at the end of its old lines, and of its new ones.
+// withoutBlankEnd returns the chunk without the blank line at the end of its old lines, and of its new ones. If added
+// lines follow a blank context line, it is added too.
 func (c chunk) withoutBlankEnd() (chunk, bool) {
 	lines := slices.Clone(c.lines)
 	for i, l := range slices.Backward(lines) {
@@ -103,7 +104,11 @@ func (c chunk) withoutBlankEnd() (chunk, bool) {
 			return c, false
 		}
 		last := lines[len(lines)-1]
-		lines = slices.Delete(lines, i, i+1)
+		if l.kind == ' ' && i < len(lines)-1 { // it separates the added lines
+			lines[i].kind = '+'
+		} else {
+			lines = slices.Delete(lines, i, i+1)
+		}
 		if l.kind == '-' && last.kind == '+' && strings.TrimSpace(last.text) == "" {
 			lines = lines[:len(lines)-1]
 		}

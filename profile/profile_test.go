@@ -93,6 +93,7 @@ func TestPatches(t *testing.T) {
 		{"typographic signs in the removed line", "it’s\n", "@@\n-it's\n+it is", "it is\n"},
 		{"typographic signs in the header", "def “x”:\n a\ndef y:\n a\n", "@@ def \"x\":\n- a\n+ b", "def “x”:\n b\ndef y:\n a\n"},
 		{"typographic signs in the patch", "it's\n", "@@\n-it’s\n+it is", "it is\n"},
+		{"a blank line that the file lacks, before an added one", "a\n", "@@\n a\n \n+b", "a\n\nb\n"},
 		{"the exact line before a similar one", "“x”\n\"x\"\n", "@@\n-\"x\"\n+y", "“x”\ny\n"},
 		{"a byte order mark", "\ufeffa\nb\n", "@@\n-a\n+A\n b", "\ufeffA\nb\n"},
 		{"a byte order mark before the context", "\ufeffa\nb\n", "@@\n a\n-b\n+B", "\ufeffa\nB\n"},
