@@ -383,7 +383,7 @@
 
   // Modules. REPL mode doesn't support import, so imports are translated to calls of these functions.
 
-  const IMPORT = '__wisbox_import';
+  const IMPORT = '__imp_'; // as long as the word, so that columns stay
   const importers = new Map();
   // loaded imports as a module in the current directory would.
   const loaded = (name, options) => {
@@ -398,28 +398,66 @@
   };
   Object.defineProperty(globalThis, IMPORT, { value: loaded });
 
-  // translated returns the code with calls in place of imports, outside of strings and comments.
-  const PIECE = /\/\/[^\n]*|\/\*[^]*?\*\/|'(?:\\[^]|[^'\\\n])*'|"(?:\\[^]|[^"\\\n])*"|`(?:\\[^]|[^`\\])*`|[\w$.#]+|\s+|[^]/g;
+  // scanner returns a function that returns the piece of the code that begins at an index: a string, a comment, a regular
+  // expression, a part of a template, a word, blanks or a sign. Pieces are asked for in their order.
+  const PIECE = /\/\/[^\n]*|\/\*[^]*?\*\/|'(?:\\[^]|[^'\\\n])*'|"(?:\\[^]|[^"\\\n])*"|[\w$.#]+|\s+|[^]/y;
+  const TEMPLATE = /[`}](?:\\[^]|\$(?!\{)|[^`\\$])*(?:`|\$\{)?/y;
+  const REGEXP = /\/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\/\w*/y;
+  const VALUE = /[\w$)\]}'"`]$/, OPERATOR = /^(?:await|case|delete|do|else|in|instanceof|new|of|return|throw|typeof|void|yield)$/;
+  const scanner = code => {
+    const templates = []; // for each open ${ the depth of braces
+    let depth = 0, before = '';
+    const patternAt = index => {
+      switch (code[index]) {
+      case '`': return TEMPLATE;
+      case '}': return templates.at(-1) === depth ? TEMPLATE : PIECE;
+      case '/': return VALUE.test(before) && !OPERATOR.test(before) ? PIECE : REGEXP;
+      default: return PIECE;
+      }
+    };
+    const match = (pattern, index) => {
+      pattern.lastIndex = index;
+      const found = pattern.exec(code);
+      return found ? found[0] : code[index];
+    };
+    return index => {
+      const pattern = patternAt(index), piece = match(pattern, index);
+      if (pattern === TEMPLATE) {
+        if (piece[0] === '}') templates.pop();
+        if (piece.endsWith('${')) templates.push(depth);
+      } else if (piece === '{') depth++;
+      else if (piece === '}') depth--;
+      if (!/^(?:\s|\/[/*])/.test(piece)) before = piece;
+      return piece;
+    };
+  };
+
+  // translated returns the code with calls in place of imports.
   const STATIC = /import\s+(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^{}]*)\}\s*)?from\s*('[^'\n]*'|"[^"\n]*")(?:\s+with\s*(\{[^{}]*\}))?/y;
   const BARE = /import\s*('[^'\n]*'|"[^"\n]*")(?:\s+with\s*(\{[^{}]*\}))?/y;
   const translated = code => {
     if (!code.includes('import')) return code;
+    const pieceAt = scanner(code);
     let out = '', begins = true;
-    PIECE.lastIndex = 0;
-    for (let found; (found = PIECE.exec(code));) {
-      const [piece] = found;
-      if (piece !== 'import') {
-        out += piece;
-        if (/^\/[/*]/.test(piece)) continue;
-        begins = /^\s+$/.test(piece) ? begins || piece.includes('\n') : piece === ';' || piece === '}';
-        continue;
-      }
-      const said = begins && at(STATIC, code, found.index, from) || begins && at(BARE, code, found.index, alone);
-      out += said ? said.text : /^\s*\(/.test(code.slice(PIECE.lastIndex, PIECE.lastIndex + 100)) ? IMPORT : piece;
-      if (said) PIECE.lastIndex = said.end;
-      begins = false;
+    for (let index = 0; index < code.length;) {
+      const piece = pieceAt(index), said = piece === 'import' && begins && (at(STATIC, code, index, from) || at(BARE, code, index, alone));
+      if (said) out += said.text;
+      else out += piece === 'import' && isCall(code, index + piece.length) ? IMPORT : piece;
+      index = said ? said.end : index + piece.length;
+      if (/^\/[/*]/.test(piece)) continue;
+      begins = /^\s+$/.test(piece) ? begins || piece.includes('\n') : piece === ';' || piece === '}';
     }
     return out;
+  };
+  // isCall reports whether arguments begin at an index, rather than the parameters of a method.
+  const isCall = (code, index) => {
+    if (!/^\s*\(/.test(code.slice(index, index + 100))) return false;
+    let open = 0;
+    for (let i = index; i < code.length; i++) {
+      if (code[i] === '(') open++;
+      if (code[i] === ')' && --open === 0) return !/^[ \t]*\{/.test(code.slice(i + 1, i + 100));
+    }
+    return true;
   };
   const at = (pattern, code, index, say) => {
     pattern.lastIndex = index;

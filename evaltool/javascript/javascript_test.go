@@ -222,6 +222,28 @@ func TestImportsAreThoseOfTheDirectory(t *testing.T) {
 	}
 }
 
+// An import is one wherever it stands, and a word in a text, a regular expression or a method's name is none.
+func TestImportsAreToldFromOtherText(t *testing.T) {
+	b := newBench(t)
+	require.NoError(t, os.WriteFile(filepath.Join(b.workspace, "m.mjs"), []byte("export default 7; export const a = 1\n"), 0o600))
+	for _, c := range []struct{ code, value string }{
+		{"`${(await import('./m.mjs')).default} ${`${(await import('./m.mjs')).a}`}`", "'7 1'"},
+		{"`${{a: `}`}.a} import('x') \\${import('x')}`", "\"} import('x') ${import('x')}\""},
+		{"const quote = /'/; (await import('./m.mjs')).a + quote.source", `"1'"`},
+		{"'a\"b'.replace(/[\"'/]/g, '-') + (await import(\"./m.mjs\")).a", "'a-b1'"},
+		{"(() => { return /`/ })().source + (await import('./m.mjs')).a", "'`1'"},
+		{"const half = 4 / 2; (await import('./m.mjs')).a / half", "0.5"},
+		{"({ import(x) { return x } }).import(3)", "3"},
+		{"class I { import(a, b = (1)) { return a } static async import() { return 2 } }; [new I().import(4), await I.import()]", "[ 4, 2 ]"},
+		{"if (true) (await import('./m.mjs')).a", "1"},
+		{"try { (await import('./m.mjs')), none } catch (e) { e.stack.split('\\n')[1] }", "'    at cell-10:1:34'"},
+	} {
+		resp := b.code(t, c.code)
+		require.Equal(t, evaltool.StatusExited, resp.Status, c.code+resp.Stderr)
+		assert.Equal(t, c.value, value(resp), c.code)
+	}
+}
+
 func TestContextsHaveDirectoriesAndVariables(t *testing.T) {
 	b := newBench(t)
 	req := evaltool.Request{Code: "process.cwd() + process.env.A", Context: "c", Dir: "/usr", ContextEnv: map[string]string{"A": "a"}}
