@@ -106,6 +106,10 @@ const (
 	// WriteInPlace truncates and writes; WriteAppend adds to the end.
 	WriteInPlace WriteMode = "in_place"
 	WriteAppend  WriteMode = "append"
+	// WriteSeveral replaces several files, or none: r is what [Several] returns, and the path is
+	// "/". An error with a *fs.PathError names the file. An interrupted write may leave a directory
+	// ".wisbox-several-…" beside the first file; the next one there removes it.
+	WriteSeveral WriteMode = "several"
 )
 
 // WriteOptions are options of Write.

@@ -24,8 +24,15 @@ const (
 
 // failed is the end of an operation as the process reported it; err is nil for a good one.
 type failed struct {
-	at  string
-	err error
+	name string // where it happened below the path
+	err  error
+}
+
+func (f *failed) at() string {
+	if f.name == "" {
+		return ""
+	}
+	return ", at " + printable(f.name)
 }
 
 func (f *failed) Error() string { return fmt.Sprint(f.err) }
@@ -44,7 +51,7 @@ func failure(end *filewire.Ended) (*failed, error) {
 		if !isName(end.At) {
 			return nil, protocol("a failure at no place")
 		}
-		own.at = ", at " + printable(string(end.At))
+		own.name = string(end.At)
 	}
 	switch {
 	case end.Errno < 0 || end.Errno > maxErrno || end.Errno > 0 && end.Why != "":

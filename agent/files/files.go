@@ -14,6 +14,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -75,11 +76,12 @@ type operation struct {
 	room  room
 	stop  func() bool // of the kill at the context's end
 	title string      // for errors: the operation and its path
+	many  bool        // the operation is on several files: its error names one
 }
 
 // begin finds a process and asks it. The caller calls the operation's end.
 func (f *FS) begin(ctx context.Context, room room, ask *filewire.Ask) (*operation, error) {
-	o := &operation{fs: f, ctx: ctx, room: room, title: fmt.Sprintf("%s %s", ask.Do, printable(string(ask.Path)))}
+	o := &operation{fs: f, ctx: ctx, room: room, many: ask.How == filewire.Several, title: fmt.Sprintf("%s %s", ask.Do, printable(string(ask.Path)))}
 	payload, err := json.Marshal(ask)
 	if err == nil {
 		err = check(ask, payload)
@@ -144,8 +146,10 @@ func (o *operation) end(err error) error {
 	switch {
 	case own != nil && own.err == nil:
 		return nil
+	case own != nil && o.many && own.name != "":
+		return &fs.PathError{Op: filewire.Write, Path: "/" + own.name, Err: own.err}
 	case own != nil:
-		return fmt.Errorf("%s%s: %w", o.title, own.at, own.err)
+		return fmt.Errorf("%s%s: %w", o.title, own.at(), own.err)
 	case o.ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", o.title, o.ctx.Err())
 	}

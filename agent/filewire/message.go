@@ -18,6 +18,7 @@ const (
 	Replace = "replace"
 	InPlace = "in_place"
 	Append  = "append"
+	Several = "several" // files of the content, which has their paths: all or none
 )
 
 // Ask is an operation. Paths are absolute, of any bytes but NUL.

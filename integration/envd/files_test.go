@@ -106,6 +106,67 @@ func TestMultipartNamesAreWhole(t *testing.T) {
 	assert.Equal(t, "content of /tmp/deep/er/f", got)
 }
 
+// form is files of one multipart request.
+func form(t *testing.T, files ...[2]string) (string, *bytes.Buffer) {
+	t.Helper()
+	body := &bytes.Buffer{}
+	w := multipart.NewWriter(body)
+	for _, f := range files {
+		part, err := w.CreatePart(textproto.MIMEHeader{"Content-Disposition": {`form-data; name="file"; filename="` + f[0] + `"`}})
+		require.NoError(t, err)
+		_, _ = io.WriteString(part, f[1])
+	}
+	require.NoError(t, w.Close())
+	return w.FormDataContentType(), body
+}
+
+// TestAllFilesOfAnUploadOrNone has uploads of many files that fail in their middle: they leave what was there before.
+func TestAllFilesOfAnUploadOrNone(t *testing.T) {
+	b := serve(t, wisbox.SessionOptions{Limits: sandbox.Limits{Disk: 64 << 20}})
+	status, answer := b.put("/workspace/f100", strings.NewReader("old"), octets)
+	require.Equal(t, 200, status, answer)
+	b.run("mkdir /workspace/dir")
+	many := func(last ...[2]string) [][2]string {
+		var all [][2]string
+		for n := range 500 {
+			all = append(all, [2]string{fmt.Sprintf("/workspace/f%d", n), "new"})
+		}
+		return append(all, last...)
+	}
+	post := func(files [][2]string, cut int) (int, string) {
+		kind, body := form(t, files...)
+		body.Truncate(body.Len() - cut)
+		res := b.do("POST", "/files", body, map[string]string{"Content-Type": kind})
+		said, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return res.StatusCode, string(said)
+	}
+	for _, c := range []struct {
+		name   string
+		files  [][2]string
+		cut    int
+		status int
+		says   string
+	}{
+		{"the disk is full", many([2]string{"/workspace/big", strings.Repeat("x", 100<<20)}), 0, 507, "none of the files was written"},
+		{"a directory has the name", many([2]string{"/workspace/dir", "x"}), 0, 400, `"/workspace/dir": it is a directory; none of the files was written`},
+		{"a place for no file", many([2]string{"/etc/hosts/x", "x"}), 0, 400, "none of the files was written"},
+		{"a read-only place", many([2]string{"/usr/new", "x"}), 0, 403, "none of the files was written"},
+		{"the body ends in a header", many(), 4000, 400, "none of the files was written"},
+		{"the body ends in a file", many([2]string{"/workspace/last", strings.Repeat("x", 9000)}), 4000, 400, "none of the files was written"},
+		{"the last boundary is missing", many(), 70, 400, "none of the files was written"},
+		{"a path that can't be", many([2]string{"a\x00b", "x"}), 0, 400, "none of the files was written"},
+	} {
+		status, said := post(c.files, c.cut)
+		assert.Equal(t, c.status, status, c.name)
+		assert.Contains(t, said, strings.ReplaceAll(c.says, `"`, `\"`), c.name)
+		assert.Equal(t, "dir\nf100\nold", strings.TrimSpace(b.run("ls -A /workspace; cat /workspace/f100").stdout), c.name)
+	}
+	status, answer = post(many(), 0)
+	require.Equal(t, 200, status, answer)
+	assert.Equal(t, "501\nnew", strings.TrimSpace(b.run("ls -A /workspace | wc -l; cat /workspace/f100").stdout))
+}
+
 func sign(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -15,7 +16,12 @@ func Serve(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader, out
 	if out == nil {
 		out = io.Discard
 	}
-	return failure(serve(ctx, on, a, in, out), string(a.Path))
+	err := serve(ctx, on, a, in, out)
+	path := string(a.Path)
+	if one := (*fs.PathError)(nil); a.Write.How == sandbox.WriteSeveral && errors.As(err, &one) {
+		path = one.Path
+	}
+	return failure(err, path)
 }
 
 func serve(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader, out io.Writer) error {

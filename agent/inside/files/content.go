@@ -126,6 +126,9 @@ func (w *worker) fill(f *os.File) error {
 }
 
 func (w *worker) write(path string) error {
+	if w.ask.How == filewire.Several {
+		return w.writeSeveral()
+	}
 	if w.ask.Parents {
 		dir, _ := split(path)
 		if err := mkdirAll(dir); err != nil {
@@ -220,20 +223,8 @@ func replace(path string, mode uint32, exclusive bool, fill func(*os.File) error
 		return err
 	}
 	defer dir.Close()
-	var st unix.Stat_t
-	err = unix.Fstatat(fd(dir), base, &st, unix.AT_SYMLINK_NOFOLLOW)
-	switch {
-	case err == nil && isDir(st.Mode):
-		return unix.EISDIR
-	case err == nil && exclusive:
-		return unix.EEXIST
-	case err == nil && !isRegular(st.Mode):
-		return errIrregular
-	case err == nil && mode == 0:
-		mode = st.Mode & 0o777
-	case err == unix.ENOENT && mode == 0:
-		mode = fileMode
-	case err != nil && err != unix.ENOENT:
+	mode, _, err = target(dir, base, mode, exclusive)
+	if err != nil {
 		return err
 	}
 	temp, f, err := openTemp(dir, base)
@@ -253,6 +244,28 @@ func replace(path string, mode uint32, exclusive bool, fill func(*os.File) error
 		_ = unix.Unlinkat(fd(dir), temp, 0)
 	}
 	return err
+}
+
+// target checks what a regular file is to replace, and returns the permissions of the new one.
+func target(dir *os.File, base string, mode uint32, exclusive bool) (_ uint32, isNew bool, err error) {
+	var st unix.Stat_t
+	err = unix.Fstatat(fd(dir), base, &st, unix.AT_SYMLINK_NOFOLLOW)
+	isNew = err == unix.ENOENT
+	switch {
+	case err == nil && isDir(st.Mode):
+		return 0, false, unix.EISDIR
+	case err == nil && exclusive:
+		return 0, false, unix.EEXIST
+	case err == nil && !isRegular(st.Mode):
+		return 0, false, errIrregular
+	case err == nil && mode == 0:
+		mode = st.Mode & 0o777
+	case isNew && mode == 0:
+		mode = fileMode
+	case err != nil && !isNew:
+		return 0, false, err
+	}
+	return mode, isNew, nil
 }
 
 // openTemp opens an empty file beside a target, under a name that only this target has. A writer locks its file;

@@ -102,7 +102,7 @@ func (f *fake) Stat(_ context.Context, path string, _ sandbox.StatOptions) (sand
 	return sandbox.FileInfo{Path: path, Mode: 0o644, Size: int64(len(content))}, f.err
 }
 
-func (f *fake) Write(_ context.Context, path string, r io.Reader, _ sandbox.WriteOptions) error {
+func (f *fake) Write(_ context.Context, path string, r io.Reader, opts sandbox.WriteOptions) error {
 	if f.reading != nil {
 		close(f.reading)
 	}
@@ -115,7 +115,27 @@ func (f *fake) Write(_ context.Context, path string, r io.Reader, _ sandbox.Writ
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if opts.How == sandbox.WriteSeveral {
+		return f.writeSeveral(content)
+	}
 	f.files[path] = string(content)
+	return nil
+}
+
+// writeSeveral reads what [sandbox.Several] has written.
+func (f *fake) writeSeveral(content []byte) error {
+	next := func() string {
+		size := binary.BigEndian.Uint32(content)
+		block := content[4 : 4+size]
+		content = content[4+size:]
+		return string(block)
+	}
+	for path := next(); path != ""; path = next() {
+		f.files[path] = ""
+		for part := next(); part != ""; part = next() {
+			f.files[path] += part
+		}
+	}
 	return nil
 }
 

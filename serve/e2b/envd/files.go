@@ -1,6 +1,8 @@
 package envd
 
 import (
+	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -148,12 +150,12 @@ func (h *handler) upload(w http.ResponseWriter, r *http.Request) error {
 	var all []written
 	switch {
 	case err == nil && form == "multipart/form-data" && params["boundary"] != "":
-		heads := &headReader{r: body}
+		heads := &headReader{r: body, last: []byte("--" + params["boundary"] + "--")}
 		all, err = h.storeParts(r, multipart.NewReader(heads, params["boundary"]), heads)
 	case err == nil && form == "application/octet-stream" && r.URL.Query().Get("path") == "":
 		err = &refused{http.StatusBadRequest, "the query needs a path"}
 	case err == nil && form == "application/octet-stream":
-		all, err = h.store(r, nil, r.URL.Query().Get("path"), body)
+		all, err = h.store(r, r.URL.Query().Get("path"), body)
 	default:
 		err = &refused{http.StatusUnsupportedMediaType, "the content must be multipart/form-data or application/octet-stream"}
 	}
@@ -179,24 +181,33 @@ func plain(r *http.Request) (io.Reader, error) {
 	return nil, &refused{http.StatusUnsupportedMediaType, "the body may be compressed with gzip only"}
 }
 
-// headReader bounds the headers of parts.
+// headReader bounds the headers of parts, and notes the last boundary: the package multipart returns io.EOF for a body that
+// ends within a header too.
 type headReader struct {
-	r    io.Reader
-	head bool // a header is being read
-	left int
+	r     io.Reader
+	head  bool // a header is being read
+	left  int
+	last  []byte // the last boundary
+	seen  []byte // the end of what was read
+	ended bool   // last was read
 }
 
 var errPartHead = errors.New("the header of a part is too large")
 
 func (h *headReader) Read(p []byte) (int, error) {
-	if !h.head {
-		return h.r.Read(p)
+	if h.head {
+		if h.left <= 0 {
+			return 0, errPartHead
+		}
+		p = p[:min(len(p), h.left)]
 	}
-	if h.left <= 0 {
-		return 0, errPartHead
+	n, err := h.r.Read(p)
+	if h.head {
+		h.left -= n
 	}
-	n, err := h.r.Read(p[:min(len(p), h.left)])
-	h.left -= n
+	h.seen = append(h.seen, p[:n]...)
+	h.ended = h.ended || bytes.Contains(h.seen, h.last)
+	h.seen = h.seen[max(0, len(h.seen)-len(h.last)):]
 	return n, err
 }
 
@@ -206,68 +217,120 @@ func (h *headReader) next(parts *multipart.Reader) (*multipart.Part, error) {
 	return parts.NextRawPart()
 }
 
+// upload is the files of one multipart request.
+type upload struct {
+	r     *http.Request
+	parts *multipart.Reader
+	heads *headReader
+	n     int
+	files []written
+	err   error // of the request, not of the files
+}
+
+// storeParts writes all files of a request, or none.
 func (h *handler) storeParts(r *http.Request, parts *multipart.Reader, heads *headReader) ([]written, error) {
-	all := []written{}
-	for n := 0; ; n++ {
-		if n > maxParts {
-			return nil, &refused{http.StatusRequestEntityTooLarge, fmt.Sprintf("the upload has more than %d parts; send fewer at once", maxParts)}
+	u := &upload{r: r, parts: parts, heads: heads, files: []written{}}
+	opts := options(r)
+	opts.How = sandbox.WriteSeveral
+	err := h.opts.Session.Inside().Write(r.Context(), "/", sandbox.Several(u.next), opts)
+	if err = cmp.Or(u.err, err); err != nil {
+		return nil, noneWritten(err, u.n)
+	}
+	return u.files, nil
+}
+
+// next returns the next file and its path.
+func (u *upload) next() (string, io.Reader, error) {
+	path, content, err := u.part()
+	if err != nil && !errors.Is(err, io.EOF) {
+		u.err = err
+	}
+	return path, content, err
+}
+
+func (u *upload) part() (string, io.Reader, error) {
+	for ; ; u.n++ {
+		if u.n > maxParts {
+			return "", nil, &refused{http.StatusRequestEntityTooLarge, fmt.Sprintf("the upload has more than %d parts; send fewer at once", maxParts)}
 		}
-		part, err := heads.next(parts)
-		if errors.Is(err, io.EOF) {
-			return all, nil
+		part, err := u.heads.next(u.parts)
+		if errors.Is(err, io.EOF) && u.heads.ended {
+			return "", nil, io.EOF
 		}
 		if err != nil {
-			return nil, errBadForm
+			return "", nil, errBadForm
 		}
-		_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition")) // FileName cuts directories
+		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition")) // FileName cuts directories
+		if err != nil {
+			return "", nil, &refused{http.StatusBadRequest, "the name of a part can't be read; each part needs Content-Disposition: form-data; name=\"file\"; filename=\"…\""}
+		}
 		if params["name"] != "file" {
 			if _, err := io.Copy(io.Discard, part); err != nil {
-				return nil, errBadForm
+				return "", nil, errBadForm
 			}
 			continue
 		}
-		to := r.URL.Query().Get("path")
+		to := cmp.Or(u.r.URL.Query().Get("path"), params["filename"])
 		if to == "" {
-			to = params["filename"]
+			return "", nil, &refused{http.StatusBadRequest, "a part has no filename, and the query no path"}
 		}
-		if to == "" {
-			return nil, &refused{http.StatusBadRequest, "a part has no filename, and the query no path"}
+		at, err := resolve(to)
+		if err != nil {
+			return "", nil, err
 		}
-		if all, err = h.store(r, all, to, part); err != nil {
-			return nil, err
-		}
+		u.n++
+		u.files = append(u.files, fileAt(u.r, at))
+		return at, &incoming{r: part, failed: &u.err}, nil
 	}
 }
 
+// noneWritten says in an error of several files that none of them was written.
+func noneWritten(err error, files int) error {
+	if files < 2 {
+		return err
+	}
+	const none = "; none of the files was written"
+	if own := (*refused)(nil); errors.As(err, &own) {
+		return &refused{own.status, own.message + none}
+	}
+	said := *tool.AsError(err)
+	said.Message += none
+	return &said
+}
+
+func fileAt(r *http.Request, at string) written {
+	return written{Name: path.Base(at), Path: at, Type: "file", Metadata: metadataIn(r.Header)}
+}
+
+func options(r *http.Request) sandbox.WriteOptions {
+	opts := sandbox.WriteOptions{Parents: true, Attrs: map[string]string{}}
+	for key, value := range metadataIn(r.Header) {
+		opts.Attrs[attrPrefix+key] = value
+	}
+	return opts
+}
+
 // store writes one file, whole or not at all.
-func (h *handler) store(r *http.Request, before []written, to string, content io.Reader) ([]written, error) {
+func (h *handler) store(r *http.Request, to string, content io.Reader) ([]written, error) {
 	at, err := resolve(to)
 	if err != nil {
 		return nil, err
 	}
-	one := written{Name: path.Base(at), Path: at, Type: "file", Metadata: metadataIn(r.Header)}
-	opts := sandbox.WriteOptions{Parents: true, Attrs: map[string]string{}}
-	for key, value := range one.Metadata {
-		opts.Attrs[attrPrefix+key] = value
-	}
-	source := &incoming{r: content}
-	err = h.opts.Session.Inside().Write(r.Context(), at, source, opts)
-	if source.err != nil {
-		err = &refused{http.StatusBadRequest, "the body is incomplete or badly compressed"}
-	}
-	return append(before, one), err
+	var failed error
+	err = h.opts.Session.Inside().Write(r.Context(), at, &incoming{r: content, failed: &failed}, options(r))
+	return []written{fileAt(r, at)}, cmp.Or(failed, err)
 }
 
-// incoming remembers whether a client's content was incomplete.
+// incoming notes that a client's content was incomplete.
 type incoming struct {
-	r   io.Reader
-	err error
+	r      io.Reader
+	failed *error
 }
 
 func (i *incoming) Read(p []byte) (int, error) {
 	n, err := i.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		i.err = err
+		*i.failed = &refused{http.StatusBadRequest, "the body is incomplete or badly compressed"}
 	}
 	return n, err
 }
