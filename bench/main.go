@@ -82,7 +82,7 @@ type table struct {
 }
 
 // tables has all tables in the order in which they run.
-var tables = []table{startTable, programsTable, mcpTable, pythonTable, evaluateTable, lispTable, filesTable, snapshotsTable, promisesTable, wasmTable, rlmTable, grepTable, egressTable, serveTable, podsTable}
+var tables = []table{startTable, programsTable, mcpTable, pythonTable, evaluateTable, lispTable, filesTable, snapshotsTable, undoTable, promisesTable, wasmTable, rlmTable, grepTable, egressTable, serveTable, podsTable}
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == clientRole {

@@ -115,7 +115,7 @@ func TestAFarSession(t *testing.T) {
 	f := newFarHome(t)
 	f.write("src/a", "one\n")
 	f.write("src/sub/b", "two\n")
-	f.ok("session", "create", "box", "--mount", "src", "--auto-snapshot")
+	f.ok("session", "create", "box", "--mount", "src")
 	assert.Equal(t, []string{"box"}, f.sessions())
 	assert.NoDirExists(t, filepath.Join(f.dir, "cache", "sessions"))
 

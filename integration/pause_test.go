@@ -91,7 +91,7 @@ func (h *home) requirePaused() {
 func TestAPausedSessionStandsStillUntilItIsResumed(t *testing.T) {
 	needPause(t)
 	h := newHome(t)
-	h.do("session", "create", "box", "--auto-snapshot")
+	h.do("session", "create", "box")
 	id, grows := h.counting()
 	pid := h.process(id).PID
 	assert.Equal(t, "box\n", h.do("session", "pause", "box"))
@@ -330,7 +330,7 @@ func (h *home) size() int64 {
 func TestAPausedSessionWithACallUnderWayIsRemoved(t *testing.T) {
 	needPause(t)
 	h := newHome(t)
-	h.do("session", "create", "box", "--auto-snapshot")
+	h.do("session", "create", "box")
 	_, over := h.underWay()
 	h.do("session", "pause", "box")
 	h.do("session", "rm", "box")

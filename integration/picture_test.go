@@ -16,7 +16,7 @@ import (
 
 // pictured are the commands of the README's picture of a terminal.
 var pictured = []string{
-	"wisbox create box --mount ./examples/project --auto-snapshot",
+	"wisbox create box --mount ./examples/project",
 	"wisbox exec box -- python3 -m unittest 2>&1 | tail -n 3",
 	"wisbox exec box -- curl -sS https://example.com",
 	"wisbox exec box -- rm -r tests",

@@ -88,7 +88,7 @@ func TestARemoteBehindAKey(t *testing.T) {
 	s := newKeyedMachine(t)
 	p, _, _ := s.person()
 	p.write("src/a", "one\n")
-	p.ok("session", "create", "box", "--mount", "src", "--auto-snapshot")
+	p.ok("session", "create", "box", "--mount", "src")
 	assert.NoDirExists(t, filepath.Join(p.dir, "cache", "sessions"))
 	big := strings.Repeat("0123456789abcdef", 1<<18) // 4 MiB
 	out, _ := p.far(strings.NewReader(big), 3, "exec", "-i", "box", "--", "sh", "-c", "cat a; cat; exit 3")

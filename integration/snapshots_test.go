@@ -128,7 +128,7 @@ func container(t *testing.T, s *wisbox.Session) string {
 // TestAHolderStaysSmall: a program fills the workspace up to its maximum with names, which take no disk space.
 func TestAHolderStaysSmall(t *testing.T) {
 	h := newHome(t)
-	h.do("session", "create", "box", "--auto-snapshot")
+	h.do("session", "create", "box")
 	h.do("exec", "box", "--", "python3", "-c", `
 import os
 os.mkdir("many")

@@ -36,7 +36,7 @@ func call(s *wisbox.Session, r *http.Request, name string, args any) (json.RawMe
 }
 
 func snapshots(s *wisbox.Session, r *http.Request) (any, error) {
-	return call(s, r, "snapshot_list", struct{}{})
+	return call(s, r, "snapshot_list", map[string]bool{"steps": true})
 }
 
 func keep(s *wisbox.Session, r *http.Request) (any, error) {
@@ -122,7 +122,7 @@ func (c *cut) Write(p []byte) (int, error) {
 
 // step returns the changes by the call in the path, from its step to the next one.
 func step(s *wisbox.Session, r *http.Request) (any, error) {
-	raw, err := call(s, r, "snapshot_list", struct{}{})
+	raw, err := call(s, r, "snapshot_list", map[string]bool{"steps": true})
 	var all struct {
 		Snapshots []kept `json:"snapshots"`
 	}

@@ -77,31 +77,44 @@ func (s *Store) createTool() tool.Tool {
 	})
 }
 
+// ListParams are the parameters of snapshot_list.
+type ListParams struct {
+	Steps bool `json:"steps,omitempty" jsonschema:"list also the steps: the snapshots that were taken before single calls, to undo them"`
+}
+
 // Listing is the answer of snapshot_list.
 type Listing struct {
 	Snapshots []Created `json:"snapshots" jsonschema:"the oldest first"`
+	Unlisted  int       `json:"unlisted_steps,omitempty" jsonschema:"number of steps that are not in the list"`
 }
 
 // Text has one line for each snapshot.
 func (l Listing) Text() string {
-	if len(l.Snapshots) == 0 {
-		return "no snapshots"
-	}
 	var b strings.Builder
+	if len(l.Snapshots) == 0 {
+		b.WriteString("no snapshots\n")
+	}
 	for _, c := range l.Snapshots {
 		fmt.Fprintf(&b, "%s  %s  %d files, %d bytes  %s\n", c.ID, c.CreatedAt, c.Files, c.Bytes, c.Label)
+	}
+	if l.Unlisted > 0 {
+		fmt.Fprintf(&b, "(and %d steps, from before single calls; steps: true lists them)\n", l.Unlisted)
 	}
 	return b.String()
 }
 
 func (s *Store) listTool() tool.Tool {
 	return tool.New(tool.Spec{
-		Name: "snapshot_list", Title: "List snapshots", Description: "List the snapshots of the workspace, the oldest first.",
+		Name: "snapshot_list", Title: "List snapshots", Description: "List the snapshots of the workspace, the oldest first. It leaves out steps unless you ask for them.",
 		ReadOnly: true, Idempotent: true,
-	}, func(ctx context.Context, _ struct{}) (Listing, error) {
+	}, func(ctx context.Context, p ListParams) (Listing, error) {
 		infos, err := s.List(ctx)
 		l := Listing{Snapshots: []Created{}}
 		for _, i := range infos {
+			if i.Call != "" && !p.Steps {
+				l.Unlisted++
+				continue
+			}
 			i.Unstable, i.Skipped, i.Unkept = nil, nil, nil
 			l.Snapshots = append(l.Snapshots, created(i))
 		}

@@ -95,6 +95,7 @@ changes that neither --apply nor --branch took. See docs/agents.md.`,
 func (o *agentOptions) register(flags *pflag.FlagSet) {
 	o.all = flags
 	o.sessionFlags.register(flags)
+	o.undoByDefault()
 	markRare(o.sessionFlags.flags, "allow", "mount")
 	o.programFlags.register(flags)
 	flags.StringVar(&o.name, "name", "", "`NAME` of the session (default: the agent's, with a number if that exists)")

@@ -171,7 +171,7 @@ func (a *app) snapshotNames(ctx context.Context, session string) (names []string
 			return err
 		}
 		all, err := listedOf(res)
-		for _, l := range all {
+		for _, l := range all.Snapshots {
 			names = append(names, cobra.CompletionWithDesc(l.ID, oneLine(l.Label)+" "+l.Created.Local().Format(time.DateTime)))
 			if l.Label != "" && !strings.HasPrefix(l.Label, "before ") {
 				names = append(names, cobra.CompletionWithDesc(oneLine(l.Label), l.Created.Local().Format(time.DateTime)))

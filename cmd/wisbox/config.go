@@ -200,6 +200,7 @@ func (a *app) runConfig() error {
 	flags := &sessionFlags{}
 	all := pflag.NewFlagSet("config", pflag.ContinueOnError)
 	flags.register(all)
+	flags.undoByDefault()
 	if _, err := a.sessionOptions(flags); err != nil { // an error in a value is reported here too
 		return err
 	}

@@ -26,8 +26,8 @@ func (a *app) newLogCmd() *cobra.Command {
 		Aliases: []string{"log"},
 		Short:   "Show a session's calls: time, outcome and changed files",
 		Long: `Shows the session's log: one record per call, without content, code or variables.
-Files that programs changed are known only if the session has --auto-snapshot;
-otherwise CHANGED shows unknown. wisbox undo takes the id under CALL. Calls that run now
+Which files a program changed is not known in a session with --no-undo, or of run, eval
+or serve; CHANGED shows unknown. wisbox undo takes the id under CALL. Calls that run now
 come last, with the outcome "running"; the log gets their record at their end.
 With --json each record is a JSON object, also with the caller, the arguments, and the
 hashes of the files that the tool changed.

@@ -81,6 +81,7 @@ whose name it prints at its start, and removes the file at its end.`,
 	cmd.AddCommand(a.newMCPConfigCmd(), a.newMCPInstallCmd())
 	flags := cmd.Flags()
 	opts.sessionFlags.register(flags)
+	opts.undoByDefault()
 	markRare(opts.sessionFlags.flags, "allow", "image", "mount")
 	flags.StringVar(&opts.session, "session", "", "`NAME` of a kept session for all connections")
 	registerProfile(flags, &opts.profile, `the session's, else "wisbox"`)

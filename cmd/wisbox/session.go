@@ -49,6 +49,7 @@ outside of the project or variables of this machine. wisbox builds an image only
 	cmd.Flags().StringVar(&project.dir, "devcontainer", "", "`DIR` of a project with .devcontainer/devcontainer.json or .devcontainer.json")
 	cmd.Flags().BoolVar(&project.build, "build", false, "build the image that devcontainer.json describes; its steps run as root in a container, with this machine's network")
 	flags.register(cmd.Flags())
+	flags.undoByDefault()
 	flags.registerRecord(cmd.Flags())
 	registerProfile(cmd.Flags(), &profile, `"wisbox"`)
 	return cmd
@@ -169,7 +170,7 @@ func (a *app) printInspection(w io.Writer, in *wisbox.Inspection) {
 		fmt.Fprintf(w, "container  %.12s (%s, %s)\n", in.Sandbox.Object, in.Sandbox.State, in.Sandbox.Runtime)
 	}
 	if s := in.Snapshots; s != nil {
-		steps := "; no steps for undo (--auto-snapshot makes them)"
+		steps := "; no steps for undo"
 		if in.AutoSnapshot {
 			steps = fmt.Sprintf(", %d of them steps for undo", s.Steps)
 		}

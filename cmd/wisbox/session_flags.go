@@ -46,6 +46,7 @@ type sessionFlags struct {
 	seccomp    string
 	userns     string
 	steps      bool
+	noUndo     bool
 	rollback   bool
 	ttl, idle  time.Duration
 
@@ -80,7 +81,8 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND` ascii, or any for Unicode and names of up to 255 bytes (default ascii)")
 	flags.StringVar(&f.tag, "tag", "", "use the digest that wisbox lab digest set --global --tag `TAG` has set (default latest)")
 	flags.BoolVar(&f.fsync, "fsync", false, "answer file tools, snapshots and restores only after their changes are on disk")
-	flags.BoolVar(&f.steps, "auto-snapshot", false, "record each call's changes as a step for wisbox undo")
+	flags.BoolVar(&f.steps, "auto-snapshot", false, "record each call's changes as a step for wisbox undo (default in sessions of create, agent and mcp)")
+	flags.BoolVar(&f.noUndo, "no-undo", false, "record no steps: calls in a workspace of many files are quicker, and wisbox undo finds nothing")
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "undo the changes of a failed call; implies --auto-snapshot")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start if the host doesn't enforce every limit")
 	flags.StringVar(&f.userns, "userns", "", "user IDs on the host, `KIND` auto for the session's own range (rootful Podman), or shared (default auto if it costs nothing)")
@@ -88,7 +90,14 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND` default, or gvisor for gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
 	flags.Var(timeFlag{&f.ttl}, "ttl", "end the session this `TIME` after its creation, e.g. 2h (default never)")
 	flags.Var(timeFlag{&f.idle}, "idle", "end the session this `TIME` after its last use, e.g. 30m (default never)")
-	markRare(flags, "allow", "auto-snapshot", "cpus", "disk", "env", "image", "memory", "mount", "secret")
+	markRare(flags, "allow", "cpus", "disk", "env", "image", "memory", "mount", "no-undo", "secret")
+}
+
+// undoByDefault makes a new session record steps unless a flag or a file says otherwise: a person or
+// an agent will work in it for a while.
+func (f *sessionFlags) undoByDefault() {
+	f.steps = true
+	f.flags.Lookup("auto-snapshot").DefValue = "true"
 }
 
 // registerNetwork adds the flags that open the network.
@@ -156,11 +165,14 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	if f.image != "" && f.build != "" {
 		return nil, usageError{errors.New("--image and --containerfile exclude each other; give one of the two")}
 	}
+	if f.noUndo && (f.rollback || f.flags.Changed("auto-snapshot")) {
+		return nil, usageError{errors.New("--no-undo excludes --auto-snapshot and --rollback-on-failure; give one of them")}
+	}
 	if f.egress != "" && f.egress != egressRecord {
 		return nil, usageError{fmt.Errorf("--egress is %q; the one kind is %s", f.egress, egressRecord)}
 	}
 	opts := &wisbox.SessionOptions{
-		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, Paths: vfs.Grammar(f.paths), DigestTag: f.tag, AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
+		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, Paths: vfs.Grammar(f.paths), DigestTag: f.tag, AutoSnapshot: f.steps && !f.noUndo, RollbackOnFailure: f.rollback,
 		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), UserNS: f.userns, TTL: f.ttl, Idle: f.idle,
 		Allow: f.allow, Deny: f.deny, Inject: f.inject, EgressVia: f.via, EgressRecord: f.egress == egressRecord,
 		MaxTimeout: f.maxTimeout, MaxEvalTimeout: f.evalTimeout, MaxCode: f.maxCode, MaxOutput: f.maxOutput,

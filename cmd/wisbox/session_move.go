@@ -237,7 +237,7 @@ func (a *app) runSessionLoad(ctx context.Context, args []string, flags *loadOpti
 	if err != nil {
 		return err
 	}
-	settings.Kept = true
+	settings.Kept, settings.AutoSnapshot = true, true
 	if len(args) == 2 {
 		settings.Name = args[1]
 	}

@@ -73,24 +73,29 @@ func (a *app) runSnapshotList(ctx context.Context, session string) error {
 			return err
 		}
 		all, err := listedOf(res)
-		return errors.Join(err, a.print(res.Value, func(w io.Writer) { printSnapshots(w, all) }))
+		return errors.Join(err, a.print(res.Value, func(w io.Writer) { printSnapshots(w, all, session) }))
 	})
 }
 
-func listedOf(res *tool.Result) ([]listed, error) {
-	var out struct {
-		Snapshots []listed `json:"snapshots"`
-	}
-	raw, err := json.Marshal(res.Value)
-	return out.Snapshots, errors.Join(err, json.Unmarshal(raw, &out))
+type listing struct {
+	Snapshots []listed `json:"snapshots"`
+	Unlisted  int      `json:"unlisted_steps"`
 }
 
-func printSnapshots(w io.Writer, all []listed) {
+func listedOf(res *tool.Result) (out listing, err error) {
+	raw, err := json.Marshal(res.Value)
+	return out, errors.Join(err, json.Unmarshal(raw, &out))
+}
+
+func printSnapshots(w io.Writer, all listing, session string) {
 	tw := newTable(w, "SNAPSHOT", "CREATED", "FILES", "SIZE", "NAME")
-	for _, s := range all {
+	for _, s := range all.Snapshots {
 		tw.row(s.ID, s.Created.Local().Format(time.DateTime), s.Files, units.HumanSize(float64(s.Bytes)), oneLine(s.Label))
 	}
 	_ = tw.Flush()
+	if all.Unlisted > 0 {
+		fmt.Fprintf(w, "and %d steps, see: wisbox undo %s --list\n", all.Unlisted, session)
+	}
 }
 
 // given drops parameters that weren't given.

@@ -27,8 +27,8 @@ log shows it) and all calls after it. It skips calls that changed only by-produc
 programs (git's index, __pycache__, .cache and the like), unless STEP names one. The
 output names the undone call; --list shows the calls that can be undone.
 
-It needs a session with --auto-snapshot. If possible, wisbox keeps the state before the
-undo as a snapshot, and prints its id.`,
+Sessions of run, eval and serve, and those with --no-undo, record no such calls. If
+possible, wisbox keeps the state before the undo as a snapshot, and prints its id.`,
 		Example: `  wisbox undo box
   wisbox undo box --list
   wisbox undo box 01j9z3k6t2v5c8x1y4b7n0m3qa`,
@@ -94,7 +94,7 @@ func (a *app) runUndoList(ctx context.Context, session string) error {
 
 func printSteps(w io.Writer, steps []wisbox.Step, known map[string]wisbox.Event) {
 	if len(steps) == 0 {
-		fmt.Fprintln(w, "there is nothing to undo; calls leave steps where the session has --auto-snapshot")
+		fmt.Fprintln(w, "there is nothing to undo; no call has left a step")
 		return
 	}
 	tw := newTable(w, "TIME", "CALL", "CHANGED", "WHAT")

@@ -175,7 +175,7 @@ func TestAFarClientOfTwoServers(t *testing.T) {
 	src := filepath.Join(p.dir, "src")
 	require.NoError(t, os.Mkdir(src, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("one\n"), 0o644))
-	p.ok("session", "create", "box", "--mount", "src", "--auto-snapshot")
+	p.ok("session", "create", "box", "--mount", "src")
 	assert.Equal(t, "one\n", p.ok("exec", "box", "--", "cat", "a"), "the other server knows it")
 	pods := w.pods()
 	require.Len(t, pods, 1)

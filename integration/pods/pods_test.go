@@ -131,7 +131,7 @@ func (n *namespace) write(name, content string) {
 func TestTheCommandLineOnKubernetes(t *testing.T) {
 	n := newNamespace(t)
 	n.write("src/a", "one\n")
-	assert.Equal(t, "box\n", n.ok("session", "create", "box", "--mount", "src", "--auto-snapshot", "--ttl", "1h"))
+	assert.Equal(t, "box\n", n.ok("session", "create", "box", "--mount", "src", "--ttl", "1h"))
 	_, stderr, code := n.run("session", "create", "box")
 	assert.NotZero(t, code)
 	assert.Contains(t, stderr, `exists: there is a session "box" already`)

@@ -70,7 +70,7 @@ func (s *Stack) Do(ctx context.Context, c journal.Call, effect tool.Effect, do f
 	}
 	defer free()
 	step, missing := s.begin(ctx, c, effect)
-	if missing != nil && (effect != tool.FreeingEffect || ctx.Err() != nil) {
+	if missing != nil && !s.mayGoOn(ctx, effect, missing) {
 		return nil, journal.Effects{}, tool.Errorf(missing.Kind, "the step before this call can't be made, so the call was not run: %s", missing.Message).Because(missing)
 	}
 	res, err := do(ctx)
@@ -84,6 +84,12 @@ func (s *Stack) Do(ctx context.Context, c journal.Call, effect tool.Effect, do f
 		return s.rollBack(ctx, c, step, seen, res, err)
 	}
 	return res, s.end(ctx, c, step, effect, seen), err
+}
+
+// mayGoOn reports whether a call may run without a step: if it frees room, or if the workspace is larger than any
+// snapshot, which no removal of snapshots would change.
+func (s *Stack) mayGoOn(ctx context.Context, effect tool.Effect, missing *tool.Error) bool {
+	return ctx.Err() == nil && (effect == tool.FreeingEffect || missing.Kind == tool.Limit && !s.Rollback)
 }
 
 // stepless adds to a call's answer that the call can't be undone.
@@ -322,7 +328,7 @@ func (s *Stack) lastDifference(ctx context.Context, steps []snapshot.Info, ignor
 }
 
 func (s *Stack) noStep(ctx context.Context, call string, steps []snapshot.Info) error {
-	const when = "calls leave steps in a session that was made with auto_snapshot (wisbox create --auto-snapshot)"
+	const when = "calls leave steps only in a session with auto_snapshot, as wisbox create, agent, mcp and load make them without --no-undo"
 	if call != "" {
 		return tool.Errorf(tool.NotFound, "call %q has left no step; the log shows the calls, and %s", call, when).In("step")
 	}
