@@ -95,7 +95,7 @@ func (a *app) runCp(ctx context.Context, opts *cpOptions, from, to string) error
 	copyWith := a.upload
 	switch {
 	case src.session != "" && fromSystem:
-		copyWith = a.downloadOutside
+		copyWith = opts.downloadOutside(a)
 	case src.session != "":
 		copyWith = opts.download(a)
 	case toSystem:
@@ -191,13 +191,19 @@ func (o *cpOptions) download(a *app) copier {
 	}
 }
 
+func (o *cpOptions) downloadOutside(a *app) copier {
+	return func(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
+		return a.downloadOutside(ctx, s, from, to, o.vcs)
+	}
+}
+
 func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string, vcs bool) (*vfs.Transfer, error) {
 	rel, err := vfs.Any.Parse(from)
 	if err != nil {
 		return nil, err
 	}
 	if why := leftout.Why(rel); why != "" && !vcs {
-		return nil, tool.Errorf(tool.Permission, "%s %s; with --vcs it is copied", rel, why).In("source")
+		return nil, leftOutError(rel, why)
 	}
 	write, err := a.receiver(s, rel, to, vcs)
 	if err != nil {
@@ -221,6 +227,10 @@ func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string, 
 		err = werr
 	}
 	return done, err
+}
+
+func leftOutError(name, why string) error {
+	return tool.Errorf(tool.Permission, "%s %s; with --vcs it is copied", name, why).In("source")
 }
 
 // receiver returns a function that writes the copy on the host, as one file or as a tree.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -79,13 +80,16 @@ func (a *app) uploadOutside(ctx context.Context, s *wisbox.Session, from, to str
 }
 
 // downloadOutside copies a file or directory of the sandbox's system to the host. As with the
-// workspace, nothing is written elsewhere, and links are left out.
-func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
+// workspace, nothing is written elsewhere, links are left out, and so is what programs of the host obey, unless vcs includes it.
+func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to string, vcs bool) (*vfs.Transfer, error) {
 	inside, done := s.Inside(), &vfs.Transfer{}
 	from = path.Clean(from)
 	info, err := inside.Stat(ctx, from, sandbox.StatOptions{Follow: true})
 	if err != nil {
 		return nil, tool.AsError(err).In("source")
+	}
+	if why := cmp.Or(leftout.Why(from), leftout.Why(info.Real)); why != "" && !vcs {
+		return nil, leftOutError(from, why)
 	}
 	isDir := info.Mode.IsDir() || info.RealMode.IsDir()
 	if to == "-" {
@@ -117,12 +121,9 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 	known := map[string]bool{}
 	const levels = 512
 	err = inside.List(ctx, from, sandbox.ListOptions{Depth: levels}, func(i sandbox.FileInfo) error {
-		name := filepath.FromSlash(path.Clean(i.Path))
-		why := leftout.Why(i.Path)
-		if !i.Mode.IsDir() && why == "" {
-			if why = leftout.File(i.Path); why == "" && inRepositoryOf(root, i.Path, known) {
-				why = leftout.InRepository
-			}
+		name, why := filepath.FromSlash(path.Clean(i.Path)), ""
+		if !vcs {
+			why = leftOutOf(root, i, known)
 		}
 		switch {
 		case !filepath.IsLocal(name):
@@ -150,6 +151,20 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 		return err
 	})
 	return done, err
+}
+
+// leftOutOf returns the reason why an entry of the sandbox doesn't come to a directory of the host, or "".
+func leftOutOf(root *os.Root, i sandbox.FileInfo, known map[string]bool) string {
+	if i.Mode.IsDir() {
+		return leftout.Why(i.Path)
+	}
+	if why := leftout.File(i.Path); why != "" {
+		return why
+	}
+	if inRepositoryOf(root, i.Path, known) {
+		return leftout.InRepository
+	}
+	return ""
 }
 
 func copyInside(ctx context.Context, inside sandbox.FileSystem, name string, write func(sandbox.FileInfo, io.Reader) error) error {
