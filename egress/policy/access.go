@@ -6,6 +6,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // Access restricts requests to some methods on some paths.
@@ -86,8 +90,30 @@ func normal(u *url.URL, escaped string) error {
 		}
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
-		if segment == "." || segment == ".." {
+		if segment != "" && strings.Trim(segment, ". ") == "" {
 			return errors.New("the path has . or .. in it")
+		}
+	}
+	if !utf8.ValidString(u.Path) || strings.ContainsFunc(u.Path, odd) {
+		return errors.New("the path has bytes or characters in it that servers read in different ways")
+	}
+	return nil
+}
+
+// odd reports whether a server may take a character for another one, such as the wide forms of . and / for these.
+func odd(r rune) bool {
+	return unicode.IsControl(r) || r >= utf8.RuneSelf && strings.ContainsAny(norm.NFKC.String(string(r)), `./\;%`)
+}
+
+// methodParams are parameters of a query from which some servers take another method than the request's, in lower case.
+var methodParams = []string{"_method", "x-http-method", "x-http-method-override", "x-method-override"}
+
+// plainQuery refuses a query that may name another method.
+func plainQuery(query string) error {
+	for _, param := range strings.FieldsFunc(query, func(r rune) bool { return r == '&' || r == ';' }) {
+		name, _, _ := strings.Cut(param, "=")
+		if plain, err := url.QueryUnescape(name); err == nil && slices.Contains(methodParams, strings.ToLower(plain)) {
+			return fmt.Errorf("the query has %s, which names another method for some servers", plain)
 		}
 	}
 	return nil

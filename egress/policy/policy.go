@@ -190,6 +190,11 @@ func (d Decision) Permits(method string, u *url.URL) error {
 			return err
 		}
 	}
+	if slices.ContainsFunc(d.Inject, func(i Injection) bool { return i.Access.Methods != nil }) || slices.ContainsFunc(d.Access, func(a Access) bool { return a.Methods != nil }) {
+		if err := plainQuery(u.RawQuery); err != nil {
+			return err
+		}
+	}
 	return permits(d.Access, method, u)
 }
 

@@ -261,6 +261,9 @@ func TestALimitedInjectionStaysWithinItsPath(t *testing.T) {
 	assert.True(t, d.Limited())
 	for path, headers := range map[string]int{
 		"/v1/x": 2, "/": 1, "/admin": 1,
+		"/v1/%C3%A9": 2, "/v1/a%20b": 2, "/v1/.x": 2,
+		"/v1/%c0%ae%c0%ae/admin": -1, "/v1/%e0%80%af": -1, "/v1/.%0a./admin": -1, "/v1/.%7f./admin": -1, "/v1/..%20/admin": -1, "/v1/.../admin": -1,
+		"/v1/%ef%bc%8e%ef%bc%8e/admin": -1, "/v1/%e2%80%a5/admin": -1, "/v1/..%ef%bc%8fadmin": -1,
 		"/v1/../admin": -1, "/v1/%2e%2e/admin": -1, "/v1/%2f../admin": -1, "/v1/..%5cadmin": -1, "/v1//x": -1, "/v1/x;y": -1,
 	} {
 		u, err := url.ParseRequestURI(path)
@@ -277,6 +280,28 @@ func TestALimitedInjectionStaysWithinItsPath(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, p.Decide("api.example.com", 443).Limited())
 	}
+}
+
+// TestAQueryNamesNoOtherMethod where the method decides: some servers take it from there.
+func TestAQueryNamesNoOtherMethod(t *testing.T) {
+	for name, inject := range map[string][]string{
+		"alone":                    {"api.example.com:Authorization=KEY,methods=GET|POST"},
+		"beside one without limit": {"api.example.com:Authorization=KEY,methods=GET|POST", "api.example.com:X-Free=FREE"},
+	} {
+		p, err := Parse(Settings{Allow: []string{"api.example.com"}, Inject: inject})
+		require.NoError(t, err)
+		d := p.Decide("api.example.com", 443)
+		for query, may := range map[string]bool{
+			"": true, "method=x": true, "q=_method": true, "q=100%": true,
+			"_method=DELETE": false, "a=b&_METHOD=DELETE": false, "a=b;_method=x": false, "%5fmethod=x": false, "_method": false, "X-HTTP-Method-Override=PUT": false,
+		} {
+			err := d.Permits("POST", &url.URL{Path: "/v1/x", RawQuery: query})
+			assert.Equal(t, may, err == nil, "%s: %s: %v", name, query, err)
+		}
+	}
+	p, err := Parse(Settings{Allow: []string{"api.example.com"}, Inject: []string{"api.example.com:Authorization=KEY,path=/v1/"}})
+	require.NoError(t, err)
+	assert.NoError(t, p.Decide("api.example.com", 443).Permits("POST", &url.URL{Path: "/v1/x", RawQuery: "_method=DELETE"}), "every method is permitted")
 }
 
 func TestABadInjectionSaysWhichPartIsWrong(t *testing.T) {
