@@ -94,7 +94,7 @@ func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 			return
 		}
 		if list != nil || textOf(members(body)["method"]) == fetchMethod {
-			leave, err := h.turnsOf(r, list != nil).take(r.Context())
+			leave, err := h.takeTurn(r, list != nil)
 			if err != nil {
 				return // the client has gone
 			}

@@ -47,7 +47,7 @@ type HTTPHandler struct {
 	mu      sync.Mutex
 	opening int // unanswered requests that may open a session
 
-	turns sync.Map // turns of each owner, for messages that may carry a task's result
+	turns turnTable // for messages that may carry a task's result
 
 	stateful, stateless http.Handler
 }

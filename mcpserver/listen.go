@@ -98,7 +98,7 @@ func (h *HTTPHandler) listenOverHTTP(w http.ResponseWriter, r *http.Request, bod
 		w.Header().Set("Content-Type", eventStream)
 		w.Header().Set("Cache-Control", "no-cache, no-transform")
 		l.Run(ctx, func(method string, params any) error {
-			leave, err := h.turnsOf(r, false).take(ctx)
+			leave, err := h.takeTurn(r, false)
 			if err != nil {
 				return err
 			}

@@ -379,7 +379,7 @@ func TestOverHTTPFewResultsOfTasksAreMadeAtOnce(t *testing.T) {
 	owner := w.h.checks.Owner(aToken)
 	full := make(turns, 1)
 	full <- struct{}{}
-	w.h.turns.Store(turnsKey{owner, false}, full)
+	w.h.turns.all = map[turnsKey]*usedTurns{{owner, false}: {turns: full, users: 1}}
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan error, 1)
 	go func() {
@@ -399,6 +399,20 @@ func TestOverHTTPFewResultsOfTasksAreMadeAtOnce(t *testing.T) {
 	leave, err := full.take(t.Context()) // take it and give it back
 	require.NoError(t, err)
 	leave()
+}
+
+// TestTurnsAreForgotten with their last message: a server has as many owners as there ever were sandboxes.
+func TestTurnsAreForgotten(t *testing.T) {
+	w := startWeb(t, New(newFakes().set(), nil), nil)
+	for _, token := range []string{aToken, bToken} {
+		status, _ := w.task(token, "tasks/get", `"taskId":"nope"`, "nope")
+		assert.Equal(t, 400, status)
+	}
+	assert.Eventually(t, func() bool {
+		w.h.turns.mu.Lock()
+		defer w.h.turns.mu.Unlock()
+		return len(w.h.turns.all) == 0
+	}, 30*time.Second, time.Millisecond)
 }
 
 func TestOurOwnNameOfListeningIsNoMethod(t *testing.T) {

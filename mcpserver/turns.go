@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"net/http"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -36,10 +37,49 @@ type turnsKey struct {
 	list  bool
 }
 
-// turnsOf returns the turns of the owner of a request.
-func (h *HTTPHandler) turnsOf(r *http.Request, list bool) turns {
-	all, _ := h.turns.LoadOrStore(turnsKey{ownerFrom(withOwnerOf(r)), list}, make(turns, maxFetches))
-	return all.(turns)
+// turnTable has the turns of all owners that use some.
+type turnTable struct {
+	mu  sync.Mutex
+	all map[turnsKey]*usedTurns
+}
+
+// usedTurns are turns with the number of messages that have or want one.
+type usedTurns struct {
+	turns
+	users int
+}
+
+// take is like [turns.take], for one owner. Turns that nobody uses are forgotten.
+func (t *turnTable) take(ctx context.Context, key turnsKey) (leave func(), err error) {
+	t.mu.Lock()
+	if t.all == nil {
+		t.all = map[turnsKey]*usedTurns{}
+	}
+	one := t.all[key]
+	if one == nil {
+		one = &usedTurns{turns: make(turns, maxFetches)}
+		t.all[key] = one
+	}
+	one.users++
+	t.mu.Unlock()
+	done := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(t.all, key)
+		}
+	}
+	free, err := one.turns.take(ctx)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return func() { free(); done() }, nil
+}
+
+// takeTurn waits for a turn of the owner of a request.
+func (h *HTTPHandler) takeTurn(r *http.Request, list bool) (leave func(), err error) {
+	return h.turns.take(r.Context(), turnsKey{ownerFrom(withOwnerOf(r)), list})
 }
 
 // whenTaken sends results of tasks only after a pipe's client has read its earlier messages.
