@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -446,6 +447,35 @@ func TestMessagesAreBounded(t *testing.T) {
 	all.Wait()
 	f.typing = nil
 	assert.Equal(t, 200, send("SendInput", 4<<20-100), "all room is given back")
+}
+
+// TestTheAnswerOfAnUploadIsCountedAsItGrows: it repeats the names and the metadata of each part.
+func TestTheAnswerOfAnUploadIsCountedAsItGrows(t *testing.T) {
+	f := newFake()
+	g, err := httpguard.New(&httpguard.Options{OwnKeys: true, MaxBytes: 4 << 20})
+	require.NoError(t, err)
+	s := httptest.NewServer(g.Handler(envd.New(envd.Options{Session: f, Token: token, Pass: func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+		if assert.NoError(t, httpguard.LetIn(r, httpguard.Client{Name: "a"})) {
+			next(w, r)
+		}
+	}})))
+	defer s.Close()
+	upload := func(parts int) int {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		for i := range parts {
+			_, err := form.CreateFormFile("file", fmt.Sprint(i))
+			require.NoError(t, err)
+		}
+		require.NoError(t, form.Close())
+		res, _ := ask(t, s, "POST", "/files", body.Bytes(), "Content-Type", form.FormDataContentType(), "X-Metadata-A", strings.Repeat("<", 1000))
+		return res.StatusCode
+	}
+	assert.Equal(t, 200, upload(100))
+	before := len(f.files)
+	assert.Equal(t, 429, upload(5000))
+	assert.Len(t, f.files, before, "it ends before all files are there, and so before the answer is made")
+	assert.Equal(t, 200, upload(100), "all room is given back")
 }
 
 func (f *fake) List(_ context.Context, _ string, _ sandbox.ListOptions, each func(sandbox.FileInfo) error) error {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/serve/e2b/internal/signature"
 	"github.com/wisbox/wisbox/tool"
@@ -139,6 +140,16 @@ type written struct {
 	Path     string            `json:"path"`
 	Type     string            `json:"type"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// cost returns the most bytes that the file takes in the answer, in which each may be an escape.
+func (f *written) cost() int64 {
+	const around, escaped = 128, len(`\u0000`)
+	n := len(f.Name) + len(f.Path)
+	for key, value := range f.Metadata {
+		n += len(key) + len(value)
+	}
+	return int64(around + escaped*n)
 }
 
 func (h *handler) upload(w http.ResponseWriter, r *http.Request) error {
@@ -278,8 +289,12 @@ func (u *upload) part() (string, io.Reader, error) {
 		if err != nil {
 			return "", nil, err
 		}
+		file := fileAt(u.r, at)
+		if err := httpguard.Take(u.r.Context(), file.cost()); err != nil {
+			return "", nil, err
+		}
 		u.n++
-		u.files = append(u.files, fileAt(u.r, at))
+		u.files = append(u.files, file)
 		return at, &incoming{r: part, failed: &u.err}, nil
 	}
 }
