@@ -330,5 +330,5 @@ func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(ascii(raw))
+	writeASCII(w, raw)
 }

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/httpguard"
@@ -22,6 +24,10 @@ const keepaliveEvery = 5 * time.Second
 
 // maxSeconds is the time limit of a run, unless the session's is lower. Clients end runs earlier.
 const maxSeconds = 24 * 60 * 60.0
+
+// codeCopies is how often code is in memory at least while it runs, beside the request: itself, with the session's line
+// ends, and in the message to the session.
+const codeCopies = 3
 
 // execute evaluates code and answers with a line of JSON for each output and result. If the client
 // leaves, the code is interrupted.
@@ -37,6 +43,10 @@ func (s *server) execute(w http.ResponseWriter, r *http.Request) {
 	}
 	if ask.Code == nil {
 		http.Error(w, "code is required", http.StatusUnprocessableEntity)
+		return
+	}
+	if err := httpguard.Take(r.Context(), codeCopies*int64(len(*ask.Code))); err != nil {
+		failBody(w, err)
 		return
 	}
 	if ask.Context != "" && ask.Language != "" {
@@ -151,7 +161,7 @@ func (l *lines) write(v any) {
 		l.w.Header().Set("Content-Type", "application/x-ndjson")
 		l.w.WriteHeader(http.StatusOK)
 	}
-	_, _ = l.w.Write(append(ascii(raw), '\n')) // if the client is gone, its context ends the run
+	writeASCII(l.w, append(raw, '\n')) // if the client is gone, its context ends the run
 	_ = http.NewResponseController(l.w).Flush()
 }
 
@@ -202,11 +212,15 @@ func unquoted(text string) string {
 	return text
 }
 
-// ascii returns JSON text with characters beyond ASCII escaped, since clients decode the answer
-// piece by piece.
-func ascii(raw []byte) []byte {
-	out := make([]byte, 0, len(raw)+1)
-	for _, r := range string(raw) {
+// maxEscaped is the maximum of bytes that are escaped at once.
+const maxEscaped = 32 << 10
+
+// writeASCII writes JSON text with characters beyond ASCII escaped, since clients decode the answer piece by piece.
+func writeASCII(w io.Writer, raw []byte) {
+	out := make([]byte, 0, maxEscaped)
+	for len(raw) > 0 {
+		r, size := utf8.DecodeRune(raw)
+		raw = raw[size:]
 		switch {
 		case r < 0x80:
 			out = append(out, byte(r))
@@ -216,6 +230,11 @@ func ascii(raw []byte) []byte {
 			a, b := utf16.EncodeRune(r)
 			out = fmt.Appendf(out, `\u%04x\u%04x`, a, b)
 		}
+		if len(raw) == 0 || len(out) > maxEscaped-2*len(`\u0000`) {
+			if _, err := w.Write(out); err != nil { // the client is gone, or takes nothing
+				return
+			}
+			out = out[:0]
+		}
 	}
-	return out
 }
