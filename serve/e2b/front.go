@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/registry"
@@ -79,6 +80,8 @@ const (
 	idleTime  = 30 * time.Second // of a connection to a program
 	idleConns = 8
 
+	minKey = 22 // characters of a key or token at least
+
 	headerTraffic = "E2b-Traffic-Access-Token"
 	headerToken   = "X-Access-Token"
 	headerKey     = "X-Api-Key"
@@ -87,6 +90,9 @@ const (
 	headerHost  = "X-Forwarded-Host"
 	headerProto = "X-Forwarded-Proto"
 )
+
+// credentials are the headers in which clients send keys and tokens.
+var credentials = []string{headerToken, headerKey, headerTraffic, "Authorization", "Proxy-Authorization"}
 
 // dial connects to the port of an address that rewrite has made.
 func dial(ctx context.Context, box registry.Box, addr string) (net.Conn, error) {
@@ -182,8 +188,11 @@ func (f *front) rewrite(r *httputil.ProxyRequest) {
 	for _, name := range []string{headerSandbox, headerPort, headerTraffic} {
 		r.Out.Header.Del(name)
 	}
-	for _, name := range []string{headerToken, headerKey, "Authorization"} {
-		if left := slices.DeleteFunc(slices.Clone(r.Out.Header[name]), f.opens); len(left) > 0 {
+	for name, values := range r.Out.Header {
+		if !slices.Contains(credentials, http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))) {
+			continue
+		}
+		if left := slices.DeleteFunc(slices.Clone(values), f.opens); len(left) > 0 {
 			r.Out.Header[name] = left
 		} else {
 			delete(r.Out.Header, name)
@@ -210,20 +219,24 @@ func (f *front) forwarded(r *httputil.ProxyRequest) {
 	}
 }
 
-// opens reports whether a header's value contains a key of this server or a token of the sandbox.
+// opens reports whether a header's value contains a key of this server or a token of the sandbox, in whatever form: a
+// server need not have understood it.
 func (f *front) opens(value string) bool {
-	texts := []string{strings.TrimSpace(value)}
-	if kind, text, ok := strings.Cut(texts[0], " "); ok {
-		text = strings.TrimSpace(text)
-		texts = append(texts, text)
-		if raw, err := base64.StdEncoding.DecodeString(text); err == nil && strings.EqualFold(kind, "Basic") {
-			user, password, _ := strings.Cut(string(raw), ":")
-			texts = append(texts, user, password)
+	texts := words(value)
+	for _, text := range strings.Fields(value) {
+		if raw, err := base64.StdEncoding.DecodeString(text); err == nil { // Basic
+			texts = append(texts, words(string(raw))...)
 		}
 	}
 	return slices.ContainsFunc(texts, func(text string) bool {
-		return text != "" && (f.isKey != nil && f.isKey(text) || httpguard.Same(text, f.sandbox.EnvdToken()) || httpguard.Same(text, f.sandbox.TrafficToken()))
+		return f.isKey != nil && f.isKey(text) || httpguard.Same(text, f.sandbox.EnvdToken()) || httpguard.Same(text, f.sandbox.TrafficToken())
 	})
+}
+
+// words returns the parts of a text that are long enough for a key.
+func words(text string) []string {
+	all := strings.FieldsFunc(text, func(r rune) bool { return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	return slices.DeleteFunc(all, func(word string) bool { return len(word) < minKey })
 }
 
 // failed answers a request when the program doesn't.

@@ -165,6 +165,20 @@ func TestAPortGetsTheRequestAsItCame(t *testing.T) {
 	w.do(r, nil)
 	assert.Equal(t, "Bearer of the program", got.Header.Get("Authorization"))
 
+	for name, value := range map[string]string{
+		"X-Api-Key": "  " + keyA, "x_api_key": keyA, "X_Access_Token": a.EnvdToken, "Authorization": "Bearer\t" + keyB, "authorization": "Token token=\"" + keyA + "\"",
+		"AUTHORIZATION": "Bearer " + keyA + ", Basic x", "Proxy_Authorization": "Bearer " + keyA,
+	} {
+		r = w.toPort(a.SandboxID, "3000", "/")
+		r.Header[name] = []string{value}
+		w.do(r, nil)
+		for _, values := range got.Header {
+			for _, key := range []string{keyA, keyB, a.EnvdToken} {
+				assert.NotContains(t, strings.Join(values, " "), key, "%s: %s", name, value)
+			}
+		}
+	}
+
 	masked := w.create(keyA, `{"network":{"maskRequestHost":"localhost:${PORT}"}}`)
 	w.do(w.toPort(masked.SandboxID, "3000", "/"), nil)
 	assert.Equal(t, "localhost:3000", got.Host)
