@@ -3,10 +3,13 @@ package metrics_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -87,7 +90,15 @@ func TestWhatAManagerDoesIsCounted(t *testing.T) {
 
 func TestMetricsAreForThisMachineOnly(t *testing.T) {
 	_, err := metrics.Listen("0.0.0.0:0")
-	assert.ErrorContains(t, err, "loopback")
+	assert.ErrorContains(t, err, "0.0.0.0:0 is not an address of the loopback interface")
+	l, err := metrics.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	if other, err := net.Listen("tcp6", "[::1]:0"); err == nil { // a machine without IPv6 has only one family
+		require.NoError(t, other.Close())
+		_, err = net.Listen("tcp6", fmt.Sprintf("[::1]:%d", l.Addr().(*net.TCPAddr).Port))
+		require.ErrorIs(t, err, syscall.EADDRINUSE, "nobody else answers clients that try ::1 first")
+	}
 	for host, want := range map[string]int{"localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example:80": 403, "127.0.0.1.evil.example": 403} {
 		code, text := scrape(t, metrics.New(), host)
 		assert.Equal(t, want, code, host)

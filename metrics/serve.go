@@ -63,14 +63,11 @@ func handler(guard *httpguard.Guard, from Gatherer) http.Handler {
 // Listen listens on an address of the loopback interface, e.g. 127.0.0.1:9464. Everybody who can
 // read the metrics sees the names of tools and how much they are used.
 func Listen(addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, err
+	l, err := httpguard.Listen(addr, &httpguard.Options{Public: true})
+	if errors.Is(err, httpguard.ErrNoToken) {
+		return nil, fmt.Errorf("%s is not an address of the loopback interface; use 127.0.0.1:PORT", addr)
 	}
-	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
-		return nil, errors.Join(fmt.Errorf("%s is not an address of the loopback interface; use 127.0.0.1:PORT", addr), l.Close())
-	}
-	return l, nil
+	return l, err
 }
 
 // Serve serves the metrics on l until ctx ends.
