@@ -2,7 +2,6 @@ package main
 
 import (
 	"archive/tar"
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -84,12 +83,12 @@ func (a *app) uploadOutside(ctx context.Context, s *wisbox.Session, from, to str
 func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to string, vcs bool) (*vfs.Transfer, error) {
 	inside, done := s.Inside(), &vfs.Transfer{}
 	from = path.Clean(from)
+	if why := leftout.Why(from); why != "" && !vcs {
+		return nil, leftOutError(from, why)
+	}
 	info, err := inside.Stat(ctx, from, sandbox.StatOptions{Follow: true})
 	if err != nil {
 		return nil, tool.AsError(err).In("source")
-	}
-	if why := cmp.Or(leftout.Why(from), leftout.Why(info.Real)); why != "" && !vcs {
-		return nil, leftOutError(from, why)
 	}
 	isDir := info.Mode.IsDir() || info.RealMode.IsDir()
 	if to == "-" {
