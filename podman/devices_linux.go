@@ -81,24 +81,39 @@ func (d *hostDevices) before(begun time.Time) (nodes map[string]deviceNode, done
 		}
 		_ = f.Close()
 	}
-	var kept deviceRecord
-	if lock(unix.LOCK_EX|unix.LOCK_NB) == nil {
-		if readRecord(f, &kept) == nil {
-			d.putBack(kept.Nodes, kept.Begun)
+	for range 10 { // the last one may end while this one waits for it, and others may wait too
+		if lock(unix.LOCK_EX|unix.LOCK_NB) == nil {
+			nodes, err = d.first(f, begun)
+			err = errors.Join(err, lock(unix.LOCK_SH))
+			break
 		}
-		kept = deviceRecord{begun, d.look()}
-		text, _ := json.Marshal(kept) // can't fail
-		if _, err = f.WriteAt(text, 0); err == nil {
-			err = f.Truncate(int64(len(text)))
+		var kept deviceRecord
+		if err = lock(unix.LOCK_SH); err == nil {
+			err = readRecord(f, &kept)
 		}
-		err = errors.Join(err, lock(unix.LOCK_SH))
-	} else if err = lock(unix.LOCK_SH); err == nil {
-		err = readRecord(f, &kept)
+		if nodes = kept.Nodes; !errors.Is(err, io.EOF) {
+			break
+		}
 	}
 	if err != nil {
 		_ = f.Close()
 	}
-	return kept.Nodes, done, err
+	return nodes, done, err
+}
+
+// first records the nodes while no runtime works, and puts back what a killed process left.
+func (d *hostDevices) first(f *os.File, begun time.Time) (map[string]deviceNode, error) {
+	var left deviceRecord
+	if readRecord(f, &left) == nil {
+		d.putBack(left.Nodes, left.Begun)
+	}
+	now := deviceRecord{begun, d.look()}
+	text, _ := json.Marshal(now) // can't fail
+	_, err := f.WriteAt(text, 0)
+	if err == nil {
+		err = f.Truncate(int64(len(text)))
+	}
+	return now.Nodes, err
 }
 
 func readRecord(f *os.File, r *deviceRecord) error {

@@ -3,9 +3,11 @@ package podman
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"syscall"
 	"testing"
@@ -81,6 +83,33 @@ func TestAStartIsNotComparedWithWhatAnotherOneBroke(t *testing.T) {
 	close(ended)
 	both.Wait()
 	assert.Equal(t, was, d.node("null"))
+}
+
+// TestAStartThatWaitsForTheLastOneIsRecorded: the last one ends, and empties the record, while this one waits for it.
+func TestAStartThatWaitsForTheLastOneIsRecorded(t *testing.T) {
+	d, log := standInDevices(t)
+	last, err := os.OpenFile(d.record, os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	defer last.Close()
+	require.NoError(t, unix.Flock(int(last.Fd()), unix.LOCK_EX))
+	info, err := last.Stat()
+	require.NoError(t, err)
+	var started sync.WaitGroup
+	started.Go(func() {
+		assert.NoError(t, d.during(func() error {
+			record, err := os.ReadFile(d.record)
+			assert.NotEmpty(t, record, "the next one finds how the nodes were")
+			return err
+		}))
+	})
+	waits := regexp.MustCompile(fmt.Sprintf(`-> FLOCK.*:%d `, info.Sys().(*syscall.Stat_t).Ino))
+	require.Eventually(t, func() bool {
+		locks, err := os.ReadFile("/proc/locks")
+		return err == nil && waits.Match(locks)
+	}, 30*time.Second, time.Millisecond)
+	require.NoError(t, unix.Flock(int(last.Fd()), unix.LOCK_UN))
+	started.Wait()
+	assert.Empty(t, log.String())
 }
 
 // TestTheTerminalsOfUsersAreLeftAlone: another user may have the same terminal by the end of a long build.
