@@ -145,6 +145,7 @@ var kinds = []struct {
 	{syscall.EDQUOT, tool.NoSpace, "there is no room; remove files first"},
 	{syscall.EFBIG, tool.NoSpace, "the file would be larger than a file of the sandbox may be"},
 	{sandbox.ErrNotRegular, tool.NotRegular, "it is not a regular file"},
+	{syscall.EBUSY, tool.Busy, "it is in use, as / and mount points are; choose another path, or try again if a program uses it"},
 	{syscall.EXDEV, tool.Unsupported, "a directory can't be moved to another file system; copy it"},
 	{sandbox.ErrFileLimit, tool.Limit, "a limit of file operations was reached; ask for less at once"},
 	{syscall.ENAMETOOLONG, tool.Invalid, "a name in the path is too long; one may have 255 bytes, a path 4096"},

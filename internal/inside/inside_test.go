@@ -139,6 +139,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 		{syscall.EDQUOT, syscall.ENOSPC, tool.NoSpace}, {syscall.EROFS, fs.ErrPermission, tool.Permission}, {syscall.ENAMETOOLONG, syscall.ENAMETOOLONG, tool.Invalid},
 		{sandbox.ErrNotRegular, sandbox.ErrNotRegular, tool.NotRegular}, {sandbox.ErrFileLimit, sandbox.ErrFileLimit, tool.Limit},
 		{sandbox.ErrInterrupted, sandbox.ErrInterrupted, tool.Unavailable}, {syscall.ENOTEMPTY, syscall.ENOTEMPTY, tool.Conflict},
+		{syscall.EBUSY, syscall.EBUSY, tool.Busy},
 	} {
 		on := &fake{err: fmt.Errorf("do: %w", c.err), content: "half"}
 		for name, do := range map[string]func(inside.Client) error{
