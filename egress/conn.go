@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -31,7 +32,10 @@ func (l accepting) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = l.p.accepts.Wait(l.p.ctx)
+	_ = l.p.slowDown(l.p.ctx, l.p.accepts, 1, "", "new connections of programs")
+	if len(l.p.places) == cap(l.p.places) {
+		l.p.slowed("", fmt.Sprintf("%d connections of programs are open", cap(l.p.places)))
+	}
 	select {
 	case l.p.places <- struct{}{}:
 	case <-l.p.ctx.Done():

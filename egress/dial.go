@@ -28,7 +28,7 @@ func (p *Proxy) dial(ctx context.Context, kind, host string, port uint16) (*link
 	defer cancel()
 	stop := context.AfterFunc(p.ctx, cancel)
 	defer stop()
-	if err := p.turn(ctx); err != nil {
+	if err := p.turn(ctx, kind); err != nil {
 		return nil, badGateway(d, "too many new connections: this one waited %s for its turn; make fewer, or use each for more", p.opts.Bounds.Queue)
 	}
 	ctx, cancel = p.within(ctx)
@@ -49,10 +49,10 @@ func (p *Proxy) dial(ctx context.Context, kind, host string, port uint16) (*link
 
 // turn waits until the session may make another connection to a server. The places of programs' connections bound the
 // number of those that wait.
-func (p *Proxy) turn(ctx context.Context) error {
+func (p *Proxy) turn(ctx context.Context, kind string) error {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Bounds.Queue)
 	defer cancel()
-	return p.dials.Wait(ctx)
+	return p.slowDown(ctx, p.dials, 1, kind, "new connections to servers")
 }
 
 var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}

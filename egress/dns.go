@@ -30,7 +30,7 @@ func (p *Proxy) ServeDNS(pc net.PacketConn) error {
 			}
 			continue
 		}
-		p.slowDown(p.queries, "dns", "more DNS queries in a second than a session may send")
+		_ = p.slowDown(p.ctx, p.queries, 1, "dns", "DNS queries")
 		if answer := p.answerQuery(buf[:n]); answer != nil {
 			_, _ = pc.WriteTo(answer, from)
 		}

@@ -19,16 +19,16 @@ var limitRows = map[string]struct {
 	value any
 	row   string
 }{
-	"Conns":     {256, `\| connections of programs at a time \| 256 \| waits \|`},
-	"Accepts":   {256, `\| new connections of programs \| 256 a second, 256 at once \| waits \|`},
-	"Requests":  {500, `\| requests that the proxy reads \| 500 a second, 1,000 at once \| waits \|`},
-	"Dials":     {100, `\| new connections to servers \| 100 a second, 300 at once \| waits; .*502 with the reason \|`},
+	"Conns":     {256, `\| connections of programs at a time \| 256 \| waits, with a line in the log \|`},
+	"Accepts":   {256, `\| new connections of programs \| 256 a second, 256 at once \| waits, with a line in the log \|`},
+	"Requests":  {500, `\| requests that the proxy reads \| 500 a second, 1,000 at once \| waits, with a line in the log \|`},
+	"Dials":     {100, `\| new connections to servers \| 100 a second, 300 at once \| waits, with a line in the log; .*502 with the reason \|`},
 	"Queue":     {30 * time.Second, `\| new connections to servers \| .* after 30 seconds it gets 502 with the reason \|`},
 	"Header":    {64 << 10, `\| a request's headers, a TLS hello \| 64 KiB, .* \| 431, or a reset; .* denial that says so \|`},
 	"HeaderFor": {10 * time.Second, `\| a request's headers, a TLS hello \| .*, 10 seconds \| .* denial that says so \|`},
 	"Connect":   {5 * time.Second, `\| resolving a name and connecting \| 5 seconds \| 502 with the reason \|`},
 	"Idle":      {5 * time.Minute, `\| a connection without a byte \| 5 minutes \| a reset, with a line in the log \|`},
-	"Rate":      {int64(50_000_000), `\| bytes in both directions \| 50 MB a second \| waits \|`},
+	"Rate":      {int64(50_000_000), `\| bytes in both directions \| 50 MB a second \| waits, with a line in the log \|`},
 	"In":        {int64(4 << 30), `\| bytes received, bytes sent \| 4 GiB, .* \| .* denial that says so \|`},
 	"Out":       {int64(64 << 20), `\| bytes received, bytes sent \| .*, 64 MiB in all \| .* denial that says so \|`},
 	"Queries":   {2000, `\| DNS queries \| 2,000 a second, 2,000 at once \| waits, with a line in the log \|`},

@@ -14,10 +14,10 @@ type Line struct {
 	Time    time.Time `json:"time"`
 	Session string    `json:"session,omitempty"`
 	Calls   []string  `json:"calls,omitempty"` // in flight
-	// Event is open or close for a connection to a server, request (HTTP that the proxy can read), denied, or failed
-	// (although the rules allow it).
+	// Event is open or close for a connection to a server, request (HTTP that the proxy can read), denied, failed
+	// (although the rules allow it), or slowed (programs wait because of a bound).
 	Event   string `json:"event"`
-	Kind    string `json:"kind"` // connect, http, https (terminated), transparent, dns
+	Kind    string `json:"kind"` // connect, http, https (terminated), transparent, dns; none for a bound of all
 	Host    string `json:"host"`
 	Port    int    `json:"port,omitempty"`
 	Address string `json:"address,omitempty"`
@@ -31,7 +31,7 @@ type Line struct {
 	In      int64  `json:"bytes_in,omitempty"`
 	Out     int64  `json:"bytes_out,omitempty"`
 	MS      int64  `json:"ms,omitempty"`
-	// Count is the number of equal denials within a minute after the first; for a request, the number of earlier ones
+	// Count is the number of equal denials or waits within a minute after the first; for a request, the number of earlier ones
 	// without a line.
 	Count int64 `json:"count,omitempty"`
 }

@@ -41,6 +41,7 @@ func TestAFloodOfConnectionsTakesNoMoreThanItsPlaces(t *testing.T) {
 		require.LessOrEqual(t, len(b.conns), 10)
 		return len(b.conns) == 10 && len(b.places) == 10 // a connection takes its slot before it is served
 	}, "the places are taken")
+	eventually(t, func() bool { return w.journal.slowed("10 connections of programs are open; they wait") }, "the log says so")
 	for _, c := range open {
 		_ = c.Close()
 	}
@@ -71,6 +72,7 @@ func TestConnectionsToServersAreBounded(t *testing.T) {
 	}
 	assert.Positive(t, failed)
 	assert.Less(t, failed, 20)
+	assert.True(t, w.journal.slowed("more than 2 new connections to servers a second; they wait"))
 }
 
 func TestWhatGoesOutIsBounded(t *testing.T) {
@@ -102,7 +104,8 @@ func TestWhatGoesOutIsBounded(t *testing.T) {
 }
 
 func TestRequestsAreBounded(t *testing.T) {
-	b := newWorld(t).box(policy.Settings{}, func(o *Options) { o.Bounds.Requests = 20 })
+	w := newWorld(t)
+	b := w.box(policy.Settings{}, func(o *Options) { o.Bounds.Requests = 20 })
 	c := b.client()
 	began := time.Now()
 	for range 60 {
@@ -111,15 +114,18 @@ func TestRequestsAreBounded(t *testing.T) {
 		assert.Equal(t, 403, a.status)
 	}
 	assert.Greater(t, time.Since(began), 700*time.Millisecond, "40 come at once, the others 20 a second")
+	assert.True(t, w.journal.slowed("more than 20 requests a second; they wait"))
 }
 
 func TestNewConnectionsOfProgramsAreBounded(t *testing.T) {
-	b := newWorld(t).box(policy.Settings{}, func(o *Options) { o.Bounds.Accepts = 20 })
+	w := newWorld(t)
+	b := w.box(policy.Settings{}, func(o *Options) { o.Bounds.Accepts = 20 })
 	began := time.Now()
 	for range 40 {
 		b.send("CONNECT example.com:443 HTTP/1.1\r\n\r\n")
 	}
 	assert.Greater(t, time.Since(began), 700*time.Millisecond, "20 come at once, the others 20 a second")
+	assert.True(t, w.journal.slowed("more than 20 new connections of programs a second; they wait"))
 }
 
 func TestWhatComesInIsBounded(t *testing.T) {
@@ -142,6 +148,7 @@ func TestTheRateIsBounded(t *testing.T) {
 	began := time.Now()
 	assert.Len(t, b.get("http://example.com/").body, 2_000_000)
 	assert.Greater(t, time.Since(began), 700*time.Millisecond, "what is in the bucket comes at once, the rest takes its time")
+	assert.True(t, w.journal.slowed("more than 1000000 bytes a second; they wait"))
 }
 
 func TestSlowProgramsAreCut(t *testing.T) {

@@ -111,7 +111,7 @@ func (l *link) Write(b []byte) (written int, err error) {
 }
 
 // pace waits until the rate allows n more bytes.
-func (p *Proxy) pace(n int) { _ = p.rate.WaitN(p.ctx, n) }
+func (p *Proxy) pace(n int) { _ = p.slowDown(p.ctx, p.rate, n, "", "bytes") }
 
 // spent returns the refusal of connections if a limit in bytes is used up, or nil.
 func (p *Proxy) spent(d policy.Decision) *refusal {
@@ -137,13 +137,20 @@ func (l *link) overspent() {
 	}
 }
 
-// slowDown waits until a limiter allows one more, and writes the reason to the log, at most once a minute.
-func (p *Proxy) slowDown(l *rate.Limiter, kind, reason string) {
-	if l.Allow() {
-		return
+// slowDown waits until a limiter allows n more of something, and says so in the log.
+func (p *Proxy) slowDown(ctx context.Context, l *rate.Limiter, n int, kind, what string) error {
+	if l.AllowN(time.Now(), n) {
+		return nil
 	}
-	p.note(kind, badGateway(policy.Decision{}, "%s; they wait", reason))
-	_ = l.Wait(p.ctx)
+	p.slowed(kind, fmt.Sprintf("more than %.0f %s a second", l.Limit(), what))
+	return l.WaitN(ctx, n)
+}
+
+// slowed writes to the log that programs wait because of a bound, at most once a minute for each.
+func (p *Proxy) slowed(kind, why string) {
+	if l, first := p.count(Line{Event: "slowed", Kind: kind, Reason: why + "; they wait"}); first {
+		_ = p.write(l)
+	}
 }
 
 // cut ends a link by a reset; the log gets the reason.
@@ -208,6 +215,7 @@ func (p *Proxy) sweep() {
 		l.cut("no byte for " + p.opts.Bounds.Idle.String())
 	}
 	for _, c := range conns {
+		p.note("", badGateway(policy.Decision{}, "a program's connection had no byte for %s", p.opts.Bounds.Idle))
 		reset(c)
 	}
 }

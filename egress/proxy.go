@@ -155,7 +155,7 @@ func (p *Proxy) paced(handler http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		defer p.wg.Done()
-		if p.requests.Wait(r.Context()) == nil {
+		if p.slowDown(r.Context(), p.requests, 1, "", "requests") == nil {
 			handler(w, r)
 		}
 	}

@@ -385,9 +385,9 @@ func TestQueriesBeyondTheBoundWait(t *testing.T) {
 	assert.ErrorIs(t, b.ServeDNS(flood), net.ErrClosed)
 	assert.Equal(t, 8, flood.answered)
 	assert.Greater(t, time.Since(began), 300*time.Millisecond, "5 come at once, the others 5 a second")
-	failed := w.journal.all("failed")
-	require.Len(t, failed, 1)
-	assert.Contains(t, failed[0].Reason, "more DNS queries in a second")
+	slowed := w.journal.all("slowed")
+	require.Len(t, slowed, 1)
+	assert.Equal(t, "more than 5 DNS queries a second; they wait", slowed[0].Reason)
 	long := &queries{query: make([]byte, 4000), left: 5}
 	assert.ErrorIs(t, b.ServeDNS(long), net.ErrClosed)
 	assert.Equal(t, 5, long.answered, "an error is an answer too")

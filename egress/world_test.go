@@ -349,6 +349,11 @@ func (j *journal) Append(record any) error {
 	return nil
 }
 
+// slowed reports whether one line says that programs wait.
+func (j *journal) slowed(reason string) bool {
+	return slices.ContainsFunc(j.all("slowed"), func(l Line) bool { return l.Reason == reason })
+}
+
 // all returns the lines of an event.
 func (j *journal) all(event string) (all []Line) {
 	j.mu.Lock()

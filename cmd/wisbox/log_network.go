@@ -63,8 +63,12 @@ func printConnections(w io.Writer, lines [][]byte) {
 			continue // a line of another version
 		}
 		about := strings.TrimSpace(fmt.Sprintf("%s %s %s", l.Method, l.Path, l.Reason))
+		host := "" // of a bound that slows all programs
+		if l.Host != "" {
+			host = oneLine(l.Host) + ":" + strconv.Itoa(l.Port)
+		}
 		tw.row(l.Time.Local().Format(time.DateTime), oneLine(strings.Join(l.Calls, " ")), l.Event, l.Kind,
-			oneLine(l.Host)+":"+strconv.Itoa(l.Port), units.BytesSize(float64(l.In)), units.BytesSize(float64(l.Out)), oneLine(l.Rule), oneLine(about))
+			host, units.BytesSize(float64(l.In)), units.BytesSize(float64(l.Out)), oneLine(l.Rule), oneLine(about))
 	}
 	_ = tw.Flush()
 }
