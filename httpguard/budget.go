@@ -3,6 +3,8 @@ package httpguard
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -50,8 +52,10 @@ type budget struct {
 	burst     int
 	maxWait   time.Duration // for the rate
 	silence   time.Duration // after which a connection is idle, also during a request
+	log       *slog.Logger
 
 	mu        sync.Mutex
+	said      map[string]time.Time // when a line was last logged
 	taken     [resources]int64
 	shares    map[string]*Share // never forgotten, since a new one would have a full burst; there are as many as owners of keys
 	strangers int64             // requests that count for no client
@@ -79,6 +83,22 @@ func (b *budget) share(name string) *Share {
 		b.shares[name] = s
 	}
 	return s
+}
+
+// say logs that a bound made somebody wait or closed a connection, at most once a minute for each bound. It names no
+// client: the log has no tokens. The caller must hold b.mu.
+func (b *budget) say(what string) {
+	if now := time.Now(); now.Sub(b.said[what]) >= time.Minute {
+		b.said[what] = now
+		go b.log.Warn(what) // a log that isn't read must not hold the lock
+	}
+}
+
+// Slowed logs that clients wait because of a bound, at most once a minute for each text.
+func (s *Share) Slowed(why string) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.b.say(why + "; they wait")
 }
 
 // Share returns a client's share, for work that isn't an HTTP request.
@@ -128,6 +148,7 @@ func (s *Share) Wait(ctx context.Context) error {
 		call.Cancel()
 		return tool.Errorf(tool.Limit, "this client sends more than %v requests a second; send fewer, and try again", s.b.rate).Because(ErrBusy)
 	}
+	s.Slowed(fmt.Sprintf("a client sends more than %v requests a second", s.b.rate))
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

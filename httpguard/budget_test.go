@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -316,7 +317,8 @@ func TestHeadersCountToo(t *testing.T) {
 
 // TestARateIsAClients: it is made slower, then refused; others are not.
 func TestARateIsAClients(t *testing.T) {
-	g, err := New(&Options{OwnKeys: true, Fair: true, Rate: 1, Burst: 3})
+	log := &lines{}
+	g, err := New(&Options{OwnKeys: true, Fair: true, Rate: 1, Burst: 3, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
 	for range 3 {
 		require.NoError(t, g.Share("a").Wait(t.Context()))
@@ -333,6 +335,31 @@ func TestARateIsAClients(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy)
 	assert.Equal(t, tool.Limit, tool.KindOf(err))
 	require.NoError(t, g.Share("b").Wait(t.Context()))
+	log.await(t, "a client sends more than 1 requests a second; they wait")
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// await waits for a line, and checks that there is one.
+func (l *lines) await(t *testing.T, line string) {
+	t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return strings.Count(l.text.String(), line)
+	}
+	require.Eventually(t, func() bool { return count() > 0 }, 30*time.Second, time.Millisecond)
+	assert.Equal(t, 1, count(), "at most one a minute")
 }
 
 // TestAHandlersEndOfReadsAndWritesIsFinal: it ends what is waiting and what comes later, whatever the guard's deadline.

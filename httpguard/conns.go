@@ -88,6 +88,9 @@ func (g *Guard) take(raw net.Conn) *conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	victim := g.victim(c.from)
+	if victim != nil {
+		b.say("too many connections without an admitted request; the oldest are closed for new ones")
+	}
 	for victim != nil && time.Since(victim.since) < grace && (victim.from != c.from || isOurs(raw.RemoteAddr())) {
 		left := grace - time.Since(victim.since)
 		b.mu.Unlock()
@@ -206,6 +209,7 @@ func (b *budget) giveWay(s *Share, part string) bool {
 	if victim == nil {
 		return false
 	}
+	b.say("a client's connections or requests are all taken; idle connections are closed for new ones")
 	victim.drop()
 	return true
 }

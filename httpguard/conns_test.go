@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -112,7 +113,8 @@ func get(t *testing.T, client *http.Client, addr string) (reused bool, err error
 // are closed, from the working client's address.
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	const idle, most = 300, 96
-	addr, l := serve(t, &Options{Tokens: []string{token}, MaxConns: most, MaxStrangers: 32})
+	log := &lines{}
+	addr, l := serve(t, &Options{Tokens: []string{token}, MaxConns: most, MaxStrangers: 32, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	kept := &http.Client{Transport: &http.Transport{}}
 	defer kept.CloseIdleConnections()
 	_, err := get(t, kept, addr)
@@ -155,6 +157,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	assert.LessOrEqual(t, l.most, most+1, "one more while it is turned away")
+	log.await(t, "too many connections without an admitted request; the oldest are closed for new ones")
 }
 
 // TestAWrongTokenIsAStranger, and its connection ends with the refusal.
@@ -173,7 +176,8 @@ func TestAWrongTokenIsAStranger(t *testing.T) {
 
 // TestIdleConnectionsGiveWay to new ones, the oldest first, even of the same client.
 func TestIdleConnectionsGiveWay(t *testing.T) {
-	addr, l := serve(t, &Options{Tokens: []string{token}, MaxConns: 4, MaxStrangers: 3})
+	log := &lines{}
+	addr, l := serve(t, &Options{Tokens: []string{token}, MaxConns: 4, MaxStrangers: 3, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	var clients []*http.Client
 	for i := range 4 { // one more than a client may have beside strangers
 		client := &http.Client{Transport: &http.Transport{}}
@@ -192,6 +196,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	reused, err := get(t, clients[0], addr)
 	require.NoError(t, err)
 	assert.False(t, reused)
+	log.await(t, "a client's connections or requests are all taken; idle connections are closed for new ones")
 }
 
 // TestAdmitLetsInWithoutAToken over the loopback interface, only by the given names.

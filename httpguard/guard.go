@@ -134,6 +134,7 @@ func New(opts *Options) (*Guard, error) {
 	g.budget = &budget{
 		fair: o.Fair || len(o.Tokens) > 1, max: [resources]int64{int64(max(1, o.MaxConns-free)), int64(o.MaxRequests), o.MaxBytes}, maxOfPart: o.MaxOfPart,
 		rate: rate.Limit(o.Rate), burst: o.Burst, maxWait: rateWait, silence: 2 * o.Stalled, shares: map[string]*Share{},
+		log: o.Logger, said: map[string]time.Time{},
 	}
 	return g, nil
 }

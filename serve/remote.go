@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -235,7 +236,7 @@ func (t *tenant) Begin(size int) (end func(), err error) {
 	}
 	done := func() {}
 	if size > largeRequest {
-		if done, err = turn(t.d.ctx, t.of.large, "large requests"); err != nil {
+		if done, err = t.of.turn(t.d.ctx, t.of.large, "large requests"); err != nil {
 			<-t.of.calls
 			return nil, err
 		}
@@ -258,7 +259,13 @@ func asBusy(err error) error {
 }
 
 // turn waits for a free place.
-func turn(ctx context.Context, places chan struct{}, of string) (done func(), err error) {
+func (o *remoteOwner) turn(ctx context.Context, places chan struct{}, of string) (done func(), err error) {
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	default:
+		o.share.Slowed(fmt.Sprintf("a key has %d %s at once", cap(places), of))
+	}
 	wait := time.NewTimer(turnWait)
 	defer wait.Stop()
 	select {
@@ -282,13 +289,13 @@ func (t *tenant) Admit(ctx context.Context, op, session string) (done func(error
 	}
 	end := func() {}
 	if places, ok := t.of.heavy[op]; ok {
-		if end, err = turn(ctx, places, "calls of "+op); err != nil {
+		if end, err = t.of.turn(ctx, places, "calls of "+op); err != nil {
 			return nil, err
 		}
 	}
 	if op == "watch" {
 		own := end
-		all, err := turn(ctx, t.d.watches, "watches with all others")
+		all, err := t.of.turn(ctx, t.d.watches, "watches with all others")
 		if err != nil {
 			own()
 			return nil, err

@@ -226,7 +226,7 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 		return refused("--token-file", file, err)
 	}
 	ho := &mcpserver.HTTPOptions{Options: httpguard.Options{
-		Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key,
+		Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key, Logger: a.logger(),
 	}}
 	l, err := httpguard.Listen(opts.http, &ho.Options)
 	if err != nil {
