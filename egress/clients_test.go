@@ -1,72 +1,91 @@
 package egress
 
 import (
+	"cmp"
 	"encoding/pem"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/egress/policy"
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 const clientsKey = "WISBOX_EGRESS_CLIENTS" // the folder of the clients from npm; by default they are installed
 
 // clientsOfNpm are the clients of npm's registry; update their versions with the table in docs/network.md.
-var clientsOfNpm = []string{"node@22.23.3", "node24@npm:node@24.21.0", "node26@npm:node@26.10.0", "bun@1.4.5", "deno@2.9.6", "npm@11.21.2", "pnpm@12.21.0", "yarn@1.22.22"}
+var clientsOfNpm = []string{
+	"node@22.23.3", "node24@npm:node@24.21.0", "node26@npm:node@26.10.0", "bun@1.4.5", "deno@2.9.6", "npm@11.21.2", "pnpm@12.21.0", "yarn@1.22.22", "@yarnpkg/cli-dist@4.18.1",
+}
 
 const (
 	fetches  = `const t = async () => console.log(await (await fetch(process.argv[1])).text()); t()`
-	httpGets = `require(process.argv[1].split(':')[0]).get(process.argv[1], r => r.pipe(process.stdout))`
+	httpGets = `require(process.argv[1].split(':')[0]).get(process.argv[1], r => r.pipe(process.stdout)).on('error', e => { console.log(e); process.exit(1) })`
+	sockets  = `const w = new WebSocket(process.argv[1].replace('http', 'ws'))
+w.onopen = () => w.send('hello'); w.onmessage = e => { console.log(e.data); w.close() }; w.onerror = e => { console.log(e); process.exit(1) }`
 	denoGets = `console.log(await (await fetch(Deno.args[0])).text())`
 	urllib   = `import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())`
+	requests = `import sys, requests; print(requests.get(sys.argv[1]).text)`
+	java     = "Java 17's HttpClient"
 	javaGets = `import java.net.*; import java.net.http.*;
 class Get { public static void main(String[] a) throws Exception {
 	System.out.println(HttpClient.newHttpClient().send(HttpRequest.newBuilder(URI.create(a[0])).build(), HttpResponse.BodyHandlers.ofString()).body()); } }`
 )
 
-// client is a real program, and the ways that it takes if the proxy's variables are set.
+// client is a real program that gets a URL.
 type client struct {
-	name        string
-	argv        []string
-	path        string // of its URL, by default /x
-	http, https string
+	name string
+	argv []string
+	path string   // of its URL, by default /x
+	env  []string // besides the variables that wisbox sets
 }
 
-func clientsIn(dir, roots string) []client {
+func clientsIn(dir string) []client {
 	in := func(path string) string {
 		found, _ := filepath.Glob(filepath.Join(dir, "node_modules", path))
 		return append(found, path)[0]
 	}
-	node := in("node/bin/node")
+	nodes := []string{in("node/bin/node"), in("node24/bin/node"), in("node26/bin/node")}
 	self, _ := os.Executable()
-	return []client{
-		{name: "curl", argv: []string{"curl", "-sS", "{url}"}, http: "http", https: "connect"},
-		{name: "curl -p", argv: []string{"curl", "-sSp", "{url}"}, http: "connect", https: "connect"},
-		{name: "wget", argv: []string{"wget", "-qO-", "--ca-certificate=" + roots, "{url}"}, http: "http", https: "connect"},
-		{name: "urllib", argv: []string{"python3", "-c", urllib, "{url}"}, http: "http", https: "connect"},
-		{name: "fetch of Node.js 22", argv: []string{node, "-e", fetches, "{url}"}, http: "connect", https: "connect"},
-		{name: "fetch of Node.js 24", argv: []string{in("node24/bin/node"), "-e", fetches, "{url}"}, http: "connect", https: "connect"},
-		{name: "fetch of Node.js 26", argv: []string{in("node26/bin/node"), "-e", fetches, "{url}"}, http: "http", https: "connect"},
-		{name: "http.get of Node.js 22", argv: []string{node, "-e", httpGets, "{url}"}, http: "http", https: "connect"},
-		{name: "http.get of Node.js 26", argv: []string{in("node26/bin/node"), "-e", httpGets, "{url}"}, http: "http", https: "connect"},
-		{name: "bun", argv: []string{in("bun/bin/bun.exe"), "-e", fetches, "{url}"}, http: "http", https: "connect"},
-		{name: "deno", argv: []string{in("@deno/*/deno"), "eval", denoGets, "{url}"}, http: "http", https: "connect"},
-		{name: "Go", argv: []string{self, "{url}"}, http: "http", https: "connect"},
-		{name: "Java 17", argv: []string{"java", "-Djavax.net.ssl.trustStore=" + filepath.Join(dir, "trust"), "-Djavax.net.ssl.trustStorePassword=changeit", filepath.Join(dir, "Get.java"), "{url}"}, http: "transparent", https: "transparent"},
-		{name: "git", argv: []string{"git", "ls-remote", "{url}"}, path: "/repo", http: "http", https: "connect"},
-		{name: "npm", argv: []string{node, in("npm/bin/npm-cli.js"), "view", "--registry={url}", "pkg", "version"}, path: "/", http: "http", https: "connect"},
-		{name: "pnpm", argv: []string{node, in("pnpm/bin/pnpm.*js"), "view", "--registry={url}", "pkg", "version"}, path: "/", http: "http", https: "connect"},
-		{name: "yarn", argv: []string{node, in("yarn/bin/yarn.js"), "info", "--registry", "{url}", "pkg", "version"}, path: "/", http: "http", https: "connect"},
+	all := []client{
+		{name: "curl 7.88", argv: []string{"curl", "-sS", "{url}"}},
+		{name: "`curl -p`", argv: []string{"curl", "-sSp", "{url}"}},
+		{name: "wget 1.21", argv: []string{"wget", "-qO-", "{url}"}},
+		{name: "urllib of Python 3", argv: []string{"/usr/bin/python3", "-c", urllib, "{url}"}},
+		{name: "requests 2.28", argv: []string{"/usr/bin/python3", "-c", requests, "{url}"}},
+		{name: "Go's `net/http`", argv: []string{self, "{url}"}},
+		{name: java, argv: []string{"java", "-cp", dir, "Get", "{url}"}},
+		{name: "git 2.39", argv: []string{"git", "ls-remote", "{url}"}, path: "/repo"},
 	}
+	for i, version := range []string{"22", "24", "26"} {
+		all = append(all,
+			client{name: "fetch of Node.js " + version, argv: []string{nodes[i], "-e", fetches, "{url}"}},
+			client{name: "`http.get` of Node.js " + version, argv: []string{nodes[i], "-e", httpGets, "{url}"}},
+			client{name: "WebSocket of Node.js " + version, argv: []string{nodes[i], "-e", sockets, "{url}"}},
+		)
+	}
+	return append(all,
+		client{name: "fetch of bun 1.4", argv: []string{in("bun/bin/bun.exe"), "-e", fetches, "{url}"}},
+		client{name: "fetch of deno 2.9", argv: []string{in("@deno/*/deno"), "eval", denoGets, "{url}"}},
+		client{name: "npm 11", argv: []string{nodes[0], in("npm/bin/npm-cli.js"), "view", "--registry={url}", "pkg", "version"}, path: "/"},
+		client{name: "pnpm 12", argv: []string{nodes[0], in("pnpm/bin/pnpm.*js"), "view", "--registry={url}", "pkg", "version"}, path: "/"},
+		client{name: "yarn 1.22", argv: []string{nodes[0], in("yarn/bin/yarn.js"), "info", "--registry", "{url}", "pkg", "version"}, path: "/"},
+		client{
+			name: "yarn 4", argv: []string{nodes[0], in("@yarnpkg/cli-dist/bin/yarn.js"), "npm", "info", "pkg", "--fields", "version"}, path: "/",
+			env: []string{"YARN_NPM_REGISTRY_SERVER={url}", "YARN_UNSAFE_HTTP_WHITELIST=*", "YARN_ENABLE_TELEMETRY=0", "YARN_ENABLE_PROGRESS_BARS=0"},
+		},
+	)
 }
 
 // goClient is the client of Go's library.
@@ -78,7 +97,18 @@ func goClient() {
 	os.Exit(0)
 }
 
-// TestRealClientsByTheThreeWays: which way a client takes is its own matter, and each reaches the allowed host.
+// matrix is a sandbox in which real clients run.
+type matrix struct {
+	w       *world
+	inner   *namespace
+	dir     string        // of the clients
+	env     []string      // of every client
+	vars    []string      // those that wisbox sets
+	entered *atomic.Int64 // connections to the proxy
+}
+
+// TestRealClientsByTheThreeWays: which way a client takes is its own matter. Each reaches the allowed host by it, and without
+// the variables by the third, and the sandbox's own ports. The page's table says which.
 func TestRealClientsByTheThreeWays(t *testing.T) {
 	if os.Getenv("WISBOX_NIGHTLY") == "" {
 		t.Skip("it installs programs from npm's registry; make nightly runs it")
@@ -88,82 +118,197 @@ func TestRealClientsByTheThreeWays(t *testing.T) {
 		asHost(t)
 		return
 	}
-	dir := os.Getenv(clientsKey)
-	w := newWorld(t)
-	connectInternet(t, w)
-	roots := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.ca.Raw}), 0o644))
-	_ = os.Remove(filepath.Join(dir, "trust"))
-	run(t, "keytool", "-importcert", "-noprompt", "-alias", "wisbox", "-file", roots, "-keystore", filepath.Join(dir, "trust"), "-storepass", "changeit")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "Get.java"), []byte(javaGets), 0o644))
-	w.name("example.com", address)
-	b := &box{world: w}
-	var err error
-	b.Proxy, err = New(&Options{Policy: mustParse(t, "example.com"), Resolver: w, Roots: w.roots, Journal: w.journal})
+	page, err := os.ReadFile("../docs/network.md")
 	require.NoError(t, err)
-	defer b.Close()
-	inner := newNamespace(t)
-	places, err := b.Start(t.Context(), inner)
+	m := newMatrix(t)
+	for _, c := range clientsIn(m.dir) {
+		t.Run(c.name, func(t *testing.T) {
+			row := []string{c.name}
+			for _, scheme := range []string{"http", "https"} {
+				row = append(row, m.wayOf(t, c, scheme, m.vars))
+				assert.Equal(t, "transparent", m.wayOf(t, c, scheme, m.without("PROXY")))
+			}
+			for _, hosts := range [][]string{{"127.0.0.1", "0.0.0.0", "localhost"}, {"127.0.0.2"}, {"[::1]", "[::]"}, {"app.localhost"}} {
+				row = append(row, m.wayToOwn(t, c, hosts))
+			}
+			m.env = slices.DeleteFunc(m.env, func(v string) bool { return c.name == java && strings.HasPrefix(v, "JDK_") })
+			row = append(row, m.trusts(t, c))
+			assert.Contains(t, string(page), "| "+strings.Join(row, " | ")+" |\n")
+		})
+	}
+}
+
+func newMatrix(t *testing.T) *matrix {
+	m := &matrix{w: newWorld(t), inner: newNamespace(t), dir: os.Getenv(clientsKey), entered: &atomic.Int64{}}
+	connectInternet(t, m.w)
+	roots := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.w.ca.Raw}), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(m.dir, "Get.java"), []byte(javaGets), 0o644))
+	m.w.name("example.com", address)
+	b := &box{world: m.w}
+	var err error
+	b.Proxy, err = New(&Options{Policy: mustParse(t, "example.com"), Resolver: m.w, Roots: m.w.roots, Journal: m.w.journal})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	places, err := b.Start(t.Context(), m.inner)
 	require.NoError(t, err)
 	require.NoError(t, places.Problem)
 
-	home := t.TempDir()
-	env := []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "SSL_CERT_FILE=" + roots, "NODE_EXTRA_CA_CERTS=" + roots, "CURL_CA_BUNDLE=" + roots, "GIT_SSL_CAINFO=" + roots, "DENO_CERT=" + roots,
-		"NODE_NO_WARNINGS=1", "GIT_TERMINAL_PROMPT=0", "NO_UPDATE_NOTIFIER=1", "COREPACK_ENABLE_STRICT=0",
+	m.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "NODE_NO_WARNINGS=1", "GIT_TERMINAL_PROMPT=0", "NO_UPDATE_NOTIFIER=1", roleKey + "=client"}
+	for name, value := range Variables("http://"+m.counted(t, places.Proxy), roots, &policy.Policy{}) {
+		m.vars = append(m.vars, name+"="+value)
 	}
-	proxied := append(slices.Clone(env), "NODE_USE_ENV_PROXY=1", "http_proxy="+places.Proxy, "https_proxy="+places.Proxy, "HTTP_PROXY="+places.Proxy, "HTTPS_PROXY="+places.Proxy)
-	for _, c := range clientsIn(dir, roots) {
-		for _, scheme := range []string{"http", "https"} {
-			way := map[string]string{"http": c.http, "https": c.https}[scheme]
-			for want, vars := range map[string][]string{way: proxied, "transparent": env} {
-				t.Run(c.name+"/"+scheme+"/"+want, func(t *testing.T) {
-					event := map[string]string{"http": "request", "https": "open"}[scheme] // plain connections to the server are kept
-					before, opened := len(w.journal.all(event)), len(w.journal.all("open"))
-					out := inner.client(t, c, scheme, vars)
-					eventually(t, func() bool { return len(w.journal.all(event)) > before }, "it is in the log")
-					assert.Regexp(t, `example\.com at |refs/heads/main|1\.0\.0`, out)
-					took := map[string]bool{}
-					for _, l := range slices.Concat(w.journal.all(event)[before:], w.journal.all("open")[opened:]) {
-						took[l.Kind] = true
-					}
-					if took["connect"] {
-						delete(took, "http") // a request in the tunnel
-					}
-					assert.Equal(t, map[string]bool{want: true}, took, out)
-				})
-			}
-		}
+	for _, f := range SettingsFiles(roots) {
+		path := filepath.Join(t.TempDir(), f.Name)
+		require.NoError(t, os.WriteFile(path, []byte(f.Text), 0o644))
+		m.vars = append(m.vars, f.Variable+"="+path)
 	}
+	m.trustOfJava(t, roots)
+	l, err := m.inner.Listen(t.Context(), "tcp", "[::]:8000")
+	require.NoError(t, err)
+	own := &http.Server{Handler: http.HandlerFunc(serveClients)}
+	go func() { _ = own.Serve(l) }()
+	t.Cleanup(func() { _ = own.Close() })
+	return m
 }
 
-// client runs a client in the sandbox.
-func (n *namespace) client(t *testing.T, c client, scheme string, env []string) string {
-	if c.path == "" {
-		c.path = "/x"
+// trustOfJava makes a store of certificates for Java, which has no variable for them.
+func (m *matrix) trustOfJava(t *testing.T, roots string) {
+	store := filepath.Join(t.TempDir(), "trust")
+	run(t, "keytool", "-importcert", "-noprompt", "-alias", "wisbox", "-file", roots, "-keystore", store, "-storepass", "changeit")
+	m.env = append(m.env, "JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStore="+store+" -Djavax.net.ssl.trustStorePassword=changeit")
+	run(t, "javac", "-d", m.dir, filepath.Join(m.dir, "Get.java"))
+}
+
+// counted returns an address of the sandbox that leads to the proxy and counts connections.
+func (m *matrix) counted(t *testing.T, proxy string) string {
+	l, err := m.inner.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	to := netip.MustParseAddrPort(strings.TrimPrefix(proxy, "http://"))
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			m.entered.Add(1)
+			go func() {
+				defer c.Close()
+				up, err := m.inner.DialAddr(t.Context(), to)
+				if err == nil {
+					join(c, up)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// without returns wisbox's variables without those whose names contain a word.
+func (m *matrix) without(word string) []string {
+	return slices.DeleteFunc(slices.Clone(m.vars), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return strings.Contains(strings.ToUpper(name), word)
+	})
+}
+
+// wayOf returns the way by which a client reached the allowed host.
+func (m *matrix) wayOf(t *testing.T, c client, scheme string, vars []string) string {
+	event := map[string]string{"http": "request", "https": "open"}[scheme] // plain connections to the server are kept
+	before, opened := len(m.w.journal.all(event)), len(m.w.journal.all("open"))
+	out, err := m.run(t, c, scheme+"://example.com", vars)
+	require.NoError(t, err, out)
+	require.Regexp(t, `example\.com at |refs/heads/main|1\.0\.0`, out)
+	eventually(t, func() bool { return len(m.w.journal.all(event)) > before }, "it is in the log")
+	took := map[string]bool{}
+	for _, l := range slices.Concat(m.w.journal.all(event)[before:], m.w.journal.all("open")[opened:]) {
+		took[l.Kind] = true
 	}
-	var argv []string
+	for _, way := range []struct{ kind, name string }{{"transparent", "transparent"}, {"connect", "`CONNECT`"}, {"http", "absolute form"}} {
+		if took[way.kind] { // a request in a tunnel is http, too
+			return way.name
+		}
+	}
+	return ""
+}
+
+// wayToOwn returns how a client reached a port of the sandbox itself, by each of its names.
+func (m *matrix) wayToOwn(t *testing.T, c client, hosts []string) string {
+	took := map[string]bool{}
+	for _, host := range hosts {
+		before := m.entered.Load()
+		out, err := m.run(t, c, "http://"+host+":8000", m.vars)
+		require.NoError(t, err, "%s: %s", host, out)
+		require.Regexp(t, `:8000 at |refs/heads/main|1\.0\.0`, out)
+		took[map[bool]string{true: "by the proxy", false: "directly"}[m.entered.Load() > before]] = true
+	}
+	if len(took) > 1 {
+		return "both"
+	}
+	for way := range took {
+		return way
+	}
+	return ""
+}
+
+// trusts returns the variables by each of which alone a client trusts the file of certificates.
+func (m *matrix) trusts(t *testing.T, c client) string {
+	var plain, by []string
+	for _, v := range m.vars {
+		if strings.Contains(v, "http://") || strings.HasPrefix(v, "NODE_USE") {
+			plain = append(plain, v)
+		}
+	}
+	out, err := m.run(t, c, "https://example.com", plain)
+	require.Error(t, err, "it trusts everybody: %s", out)
+	for _, v := range m.vars {
+		if slices.Contains(plain, v) {
+			continue
+		}
+		if _, err := m.run(t, c, "https://example.com", append(slices.Clone(plain), v)); err == nil {
+			name, _, _ := strings.Cut(v, "=")
+			by = append(by, "`"+name+"`")
+		}
+	}
+	slices.Sort(by)
+	return cmp.Or(strings.Join(by, ", "), "not at all")
+}
+
+// run runs a client in the sandbox.
+func (m *matrix) run(t *testing.T, c client, base string, vars []string) (string, error) {
+	argv, env := []string{}, slices.Concat(m.env, vars)
+	at := strings.NewReplacer("{url}", base+cmp.Or(c.path, "/x"))
 	for _, arg := range c.argv {
-		argv = append(argv, strings.ReplaceAll(arg, "{url}", scheme+"://example.com"+c.path))
+		argv = append(argv, at.Replace(arg))
+	}
+	for _, v := range c.env {
+		env = append(env, at.Replace(v))
 	}
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir, cmd.WaitDelay = append(slices.Clip(env), roleKey+"=client"), t.TempDir(), time.Second
+	cmd.Env, cmd.Dir, cmd.WaitDelay = env, t.TempDir(), time.Second
+	for name, text := range map[string]string{"package.json": "{}", "yarn.lock": ""} { // yarn 4 wants a project
+		require.NoError(t, os.WriteFile(filepath.Join(cmd.Dir, name), []byte(text), 0o644))
+	}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	_, err := inside(n, func() (struct{}, error) { return struct{}{}, cmd.Start() })
-	require.NoError(t, err)
+	if _, err := inside(m.inner, func() (struct{}, error) { return struct{}{}, cmd.Start() }); err != nil {
+		return "", err
+	}
 	late := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
-	err = cmd.Wait()
-	assert.NoError(t, err, "%s", out.String())
-	return out.String()
+	err := cmd.Wait()
+	return out.String(), err
 }
 
 func installClients(t *testing.T) {
-	for _, tool := range []string{"npm", "java", "keytool", "wget", "git", "python3"} {
+	for _, tool := range []string{"npm", "java", "javac", "keytool", "wget", "git", "/usr/bin/python3"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			hosttest.Lacks(t, "%s is missing", tool)
 		}
+	}
+	if err := exec.Command("/usr/bin/python3", "-c", "import requests").Run(); err != nil {
+		hosttest.Lacks(t, "requests of Python is missing")
 	}
 	if os.Getenv(clientsKey) != "" {
 		return

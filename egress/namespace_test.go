@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -43,28 +44,37 @@ func internet() {
 	fatal(in.Decode(&cert))
 	pair, err := tls.X509KeyPair(cert.Cert, cert.Key)
 	fatal(err)
-	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/pkg": // of npm's clients
-			rw.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(rw, `{"name":"pkg","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"pkg","version":"1.0.0","dist":{"shasum":"","tarball":"http://example.com/pkg.tgz"}}}}`)
-			return
-		case "/repo/info/refs":
-			_, _ = io.WriteString(rw, strings.Repeat("1", 40)+"\trefs/heads/main\n")
-			return
-		}
-		local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		_, _ = fmt.Fprintf(rw, "%s at %s", r.Host, local)
-	})
 	secure, err := tls.Listen("tcp", ":443", &tls.Config{Certificates: []tls.Certificate{pair}})
 	fatal(err)
 	plain, err := net.Listen("tcp", ":80")
 	fatal(err)
-	go func() { fatal(http.Serve(secure, handler)) }()
-	go func() { fatal(http.Serve(plain, handler)) }()
+	go func() { fatal(http.Serve(secure, http.HandlerFunc(serveClients))) }()
+	go func() { fatal(http.Serve(plain, http.HandlerFunc(serveClients))) }()
 	fmt.Println("ready")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
+}
+
+// serveClients answers real clients.
+func serveClients(rw http.ResponseWriter, r *http.Request) {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	said := fmt.Sprintf("%s at %s", r.Host, local)
+	switch {
+	case r.URL.Path == "/pkg": // of npm's clients
+		rw.Header().Set("Content-Type", "application/json")
+		said = `{"name":"pkg","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"pkg","version":"1.0.0","dist":{"shasum":"","tarball":"http://example.com/pkg.tgz"}}}}`
+	case r.URL.Path == "/repo/info/refs":
+		said = strings.Repeat("1", 40) + "\trefs/heads/main\n"
+	case r.Header.Get("Upgrade") == "websocket":
+		if c, err := websocket.Accept(rw, r, nil); err == nil {
+			if _, _, err := c.Read(r.Context()); err == nil {
+				_ = c.Write(r.Context(), websocket.MessageText, []byte(said))
+			}
+			_ = c.Close(websocket.StatusNormalClosure, "")
+		}
+		return
+	}
+	_, _ = io.WriteString(rw, said)
 }
 
 func fatal(err error) {
