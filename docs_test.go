@@ -129,3 +129,19 @@ func TestTheDocsLinksLeadSomewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryPageIsInTheGuideOrInTheReference, once.
+func TestEveryPageIsInTheGuideOrInTheReference(t *testing.T) {
+	index, err := os.ReadFile("docs/README.md")
+	require.NoError(t, err)
+	guide, reference, ok := strings.Cut(string(index), "\n## Reference\n")
+	require.True(t, ok)
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, page := range pages {
+		link := "](" + filepath.Base(page) + ")"
+		if page != "docs/README.md" {
+			assert.Equal(t, 1, strings.Count(guide, link)+strings.Count(reference, link), page)
+		}
+	}
+}

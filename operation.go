@@ -289,6 +289,9 @@ func (l *local) lacking(ctx context.Context, argv []string, res sandbox.Result) 
 	if res.ExitCode != sandbox.ExitNotFound || len(argv) == 0 || l.image(ctx) != images.Default {
 		return nil
 	}
+	if images.IsTagged(argv[0]) {
+		return []string{sandbox.NoProgram + argv[0] + "; that may be an image: give it to --image, as in `wisbox run --image " + argv[0] + " -- COMMAND`"}
+	}
 	preset := images.PresetOf(argv[0])
 	if preset == "" {
 		return nil

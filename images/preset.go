@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -282,3 +283,8 @@ func PresetOf(program string) string {
 	}
 	return ""
 }
+
+var tagged = regexp.MustCompile(`^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// IsTagged reports whether a word looks like an image with a tag, as python:3.
+func IsTagged(word string) bool { return tagged.MatchString(word) }

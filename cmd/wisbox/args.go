@@ -24,13 +24,19 @@ func asUsage(err error) error {
 	return usageError{err}
 }
 
+// listedBy says where the values of an argument are listed.
+var listedBy = map[string]string{
+	"SESSION": "; wisbox ls lists the sessions", "PROCESS": "; wisbox ps lists the processes",
+	"SNAPSHOT": "; wisbox snapshot list SESSION lists them", "TEMPLATE": "; wisbox template list lists them",
+}
+
 // exactArgs is cobra.ExactArgs with a usage error that names the missing argument. A last name in
 // brackets is optional.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names) && !strings.HasPrefix(names[len(args)], "["):
-			return usageError{fmt.Errorf("%s is missing; see: %s --help", names[len(args)], cmd.CommandPath())}
+			return usageError{fmt.Errorf("%s is missing%s; see: %s --help", names[len(args)], listedBy[names[len(args)]], cmd.CommandPath())}
 		case len(args) > len(names):
 			return usageError{fmt.Errorf("unexpected argument %q; see: %s --help", args[len(names)], cmd.CommandPath())}
 		}
@@ -65,6 +71,9 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	hint := ""
 	if near := meant(cmd, args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+	}
+	if line := commandFirst(cmd, args); line != "" {
+		hint = "; the command comes first: " + line
 	}
 	return usageError{fmt.Errorf("unknown command %q%s; see: %s --help", args[0], hint, cmd.CommandPath())}
 }

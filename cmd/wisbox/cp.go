@@ -82,13 +82,16 @@ func placeOf(s string) place {
 	if !ok || strings.ContainsAny(name, "/.") || name == "" {
 		return place{path: s}
 	}
+	if rest == "." || strings.HasSuffix(rest, "/.") { // the content, as the directory itself
+		rest = strings.TrimSuffix(rest, ".")
+	}
 	return place{session: name, path: rest}
 }
 
 func (a *app) runCp(ctx context.Context, opts *cpOptions, from, to string) error {
 	src, dst := placeOf(from), placeOf(to)
 	if (src.session == "") == (dst.session == "") {
-		return usageError{errors.New("one of the two must be SESSION:PATH, and the other a path on the host or -")}
+		return usageError{errors.New("one of the two must be SESSION:PATH, and the other a path on the host or -; for example: wisbox cp FILE SESSION:")}
 	}
 	_, fromSystem := outside(src.path)
 	_, toSystem := outside(dst.path)

@@ -59,6 +59,9 @@ network, and loads whatever the page names.`,
 }
 
 func (a *app) runPort(ctx context.Context, opts *portOptions, name, number string) error {
+	if outer, inner, ok := strings.Cut(number, ":"); ok {
+		return usageError{fmt.Errorf("PORT is %q; write the session's port, and that of this machine with --tcp: wisbox port %s %s --tcp=127.0.0.1:%s", number, name, inner, outer)}
+	}
 	port, err := portNumber("PORT", number, 1)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,6 +44,32 @@ var otherFlags = map[string]string{
 	"label":      "give the name as an argument",
 }
 
+// flagsOf say the same of flags that mean something only with one command.
+var flagsOf = map[string]string{
+	"ls a": "leave it out: wisbox ls lists stopped sessions too", "ls all": "leave it out: wisbox ls lists stopped sessions too",
+	"ls q": "use --json, which has the names", "ls quiet": "use --json, which has the names",
+	"ps a": "leave it out: wisbox ps lists ended processes too; wisbox ls lists the sessions", "ps all": "leave it out: wisbox ps lists ended processes too",
+	"stop t": "leave it out", "stop time": "leave it out", "stop timeout": "leave it out",
+	"cp a": "leave it out: cp keeps permissions and times", "cp r": "leave it out: cp copies directories", "cp recursive": "leave it out: cp copies directories",
+	"cp L": "leave it out: cp copies links as links", "kill 9": "use --signal KILL",
+}
+
+// fileAsFlag returns the argument that was read as a flag but names a file of the current directory.
+func fileAsFlag(args []string, unknown *pflag.NotExistError) string {
+	for _, arg := range args {
+		if arg == "--" {
+			break
+		}
+		letters := unknown.GetSpecifiedShortnames()
+		if strings.HasPrefix(arg, "-") && len(arg) > 1 && (letters != "" && arg == "-"+letters || arg == "--"+unknown.GetSpecifiedName()) {
+			if _, err := os.Lstat(arg); err == nil {
+				return arg
+			}
+		}
+	}
+	return ""
+}
+
 // rightSpelling returns what to write in place of an unknown flag.
 func (a *app) rightSpelling(cmd *cobra.Command, unknown *pflag.NotExistError) string {
 	name := unknown.GetSpecifiedName()
@@ -51,6 +78,12 @@ func (a *app) rightSpelling(cmd *cobra.Command, unknown *pflag.NotExistError) st
 	}
 	if line := withDashes(cmd, a.args, unknown); line != "" {
 		return "put the command after --: " + line
+	}
+	if file := fileAsFlag(a.args, unknown); file != "" {
+		return "a path that begins with - needs ./ before it: ./" + file
+	}
+	if instead := flagsOf[cmd.Name()+" "+name]; instead != "" {
+		return instead
 	}
 	if instead := otherFlags[name]; instead != "" && takesSession(cmd) {
 		return instead
@@ -127,13 +160,17 @@ func withDashes(cmd *cobra.Command, line []string, unknown *pflag.NotExistError)
 	if first < 0 {
 		return ""
 	}
-	words := slices.Insert(slices.Clone(line), first, "--")
+	return quoted(append([]string{"wisbox"}, slices.Insert(slices.Clone(line), first, "--")...))
+}
+
+// quoted returns a command line to type.
+func quoted(words []string) string {
 	for i, word := range words {
 		if strings.ContainsAny(word, " \t\n'\"\\$*?;&|<>()#~`") || word == "" {
 			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 		}
 	}
-	return "wisbox " + strings.Join(words, " ")
+	return strings.Join(words, " ")
 }
 
 // firstArgument returns the index of the first argument after the command that is neither a flag nor
@@ -174,6 +211,7 @@ var apiWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 
 // inCommands returns an error's text in the words of the command line.
 func inCommands(text string) string {
+	text = strings.ReplaceAll(text, "list the sessions to see their names", "wisbox ls lists the sessions")
 	return apiWord().ReplaceAllStringFunc(text, func(word string) string {
 		if instead, ok := commandsFor[word]; ok {
 			return instead

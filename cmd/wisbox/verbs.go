@@ -44,7 +44,7 @@ var otherWords = map[string]string{
 	"info": "inspect", "describe": "inspect", "show": "inspect", "ports": "port", "forward": "port", "unpause": "resume", "fork": "clone", "export": "save", "import": "load",
 	"events": "history", "commit": "snapshot create", "checkpoint": "snapshot create", "rollback": "undo", "revert": "undo",
 	"patch": "diff", "merge": "apply", "checkout": "branch", "copy": "cp", "upload": "cp", "download": "cp", "scp": "cp", "sftp": "ssh-config", "rsync": "ssh-config", "vscode": "ssh-config",
-	"ssh": "shell", "bash": "shell", "sh": "shell", "build": "image build", "pull": "image pull", "rmi": "image prune", "network": "allow", "volume": "cp",
+	"ssh": "shell", "bash": "shell", "sh": "shell", "build": "image build", "pull": "image pull", "rmi": "image prune", "network": "allow", "volume": "mount", "container": "ls", "login": "image pull", "search": "image pull", "tag": "image build",
 	"python": "eval python", "lisp": "lab eval-lisp", "tool": "tools", "check": "doctor", "setup": "doctor", "gc": "prune", "clean": "prune",
 }
 
@@ -76,6 +76,19 @@ func meant(cmd *cobra.Command, word string) []string {
 		found = append(found, strings.Replace(strings.TrimSpace(cmd.CommandPath()+" "+near), "wisbox session ", "wisbox ", 1))
 	}
 	return found
+}
+
+// commandFirst returns the line with the command before the session's name, if the two are the other way round.
+func commandFirst(cmd *cobra.Command, args []string) string {
+	if cmd != cmd.Root() || len(args) < 2 || otherWords[args[0]] != "" {
+		return ""
+	}
+	for _, c := range cmd.Commands() {
+		if c.Name() == args[1] && c.IsAvailableCommand() && strings.Contains(c.Use, " SESSION") {
+			return quoted(append([]string{"wisbox", args[1], args[0]}, args[2:]...))
+		}
+	}
+	return ""
 }
 
 func eachCommand(cmd *cobra.Command, do func(*cobra.Command)) {

@@ -5,6 +5,7 @@
 package door
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,7 @@ type Door struct {
 	via    *url.URL
 	proxy  *egress.Proxy // nil if none serves
 	at     sandbox.Sandbox
+	early  sandbox.Sandbox // one that was made before there was a rule
 	places egress.Places
 	given  []byte // the certificates that programs have
 	before egress.Traffic
@@ -98,7 +100,11 @@ func (d *Door) Prepare(ctx context.Context, sb sandbox.Sandbox) error {
 		return err
 	}
 	defer d.mu.Unlock()
-	if d.policy.Empty() || d.proxy != nil && d.at == sb {
+	if d.policy.Empty() {
+		d.early = sb
+		return nil
+	}
+	if d.proxy != nil && d.at == sb {
 		return nil
 	}
 	d.leave()
@@ -195,6 +201,9 @@ func (d *Door) Left(sb sandbox.Sandbox) {
 	defer d.mu.Unlock()
 	if d.at == sb {
 		d.leave()
+	}
+	if d.early == sb {
+		d.early = nil
 	}
 }
 
@@ -334,13 +343,22 @@ func (d *Door) View(ctx context.Context) (View, error) {
 	last, _ := d.proxy.Denied(0)
 	v.Serves, v.Transparent, v.Traffic, v.Denied = true, d.places.Transparent, d.proxy.Traffic(), latest(d.former, last)
 	if d.places.Problem != nil {
-		v.Problem = "programs without proxy support have no network: the sandbox was made before the first rule, or its host has no port 53 for it; " +
-			"its next container serves them"
-		if !errors.Is(d.places.Problem, sandbox.ErrUnavailable) {
-			v.Problem = "programs without proxy support have no network"
-		}
+		v.Problem = d.problem()
 	}
 	return v, nil
+}
+
+// problem says why programs without proxy support have no network, and what to do. The caller must hold mu.
+func (d *Door) problem() string {
+	const what = "programs without proxy support have no network: "
+	switch {
+	case !errors.Is(d.places.Problem, sandbox.ErrUnavailable):
+		return what + "no DNS can be served in the sandbox; wisbox doctor checks the machine"
+	case d.early == d.at:
+		return what + "the container was made before the first rule; `wisbox stop " + cmp.Or(d.opts.Session, "SESSION") +
+			"` ends it and its programs, and the next command gets one that serves them"
+	}
+	return what + "this host gives sandboxes no port 53; wisbox doctor says what is missing"
 }
 
 const keptDenials = 5

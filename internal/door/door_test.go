@@ -125,6 +125,25 @@ func TestWithoutARuleThereIsNoDoor(t *testing.T) {
 	require.Empty(t, d.DeniedSince(d.Mark()))
 }
 
+// TestTheProblemSaysItsCause: the sandbox is older than the first rule, or the machine has no port 53 for sandboxes.
+func TestTheProblemSaysItsCause(t *testing.T) {
+	d, p := newDoor(t, door.Options{Session: "box"}), &place{}
+	require.NoError(t, d.Prepare(t.Context(), p))
+	require.NoError(t, d.Change(t.Context(), []string{"example.com"}, nil, func(door.Rules) error { return nil }))
+	require.NoError(t, d.Prepare(t.Context(), p))
+	view, err := d.View(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, view.Problem, "made before the first rule; `wisbox stop box`")
+	require.NotContains(t, view.Problem, "port 53")
+	other := &place{}
+	require.NoError(t, d.Prepare(t.Context(), other))
+	defer d.Left(other)
+	view, err = d.View(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, view.Problem, "this host gives sandboxes no port 53; wisbox doctor")
+	require.NotContains(t, view.Problem, "first rule")
+}
+
 func TestADoorOpensWithItsSandboxAndClosesWithIt(t *testing.T) {
 	d, one, other := newDoor(t, door.Options{Rules: rules("example.com")}), &place{}, &place{}
 	require.Empty(t, d.Env(), "nothing before the first program")
