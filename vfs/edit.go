@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/internal/beneath"
@@ -157,7 +159,7 @@ func matches(text string, p editParams) (at []int, n int, err error) {
 func whyNot(text, old string) string {
 	const lf, crlf = "\n", "\r\n"
 	if !strings.Contains(strings.ReplaceAll(text, crlf, lf), strings.ReplaceAll(old, crlf, lf)) {
-		return "read it again and copy the text exactly"
+		return unlike(text, old)
 	}
 	switch cr := strings.Count(text, crlf); {
 	case cr == strings.Count(text, lf):
@@ -167,6 +169,27 @@ func whyNot(text, old string) string {
 	}
 	return `it is there with other line ends: some lines of the file end in CRLF, others in LF; read it with encoding base64 to see which`
 }
+
+// unlike returns what to do about a text that isn't in the file with other line ends either.
+func unlike(text, old string) string {
+	switch {
+	case strings.Contains(plainly(text), plainly(old)):
+		return "it is there with other blanks, quotation marks or dashes, such as a no-break blank or a typographic quotation mark; read it again and copy these characters exactly"
+	case numbered.MatchString(old) && strings.Contains(text, numbered.ReplaceAllString(old, "")):
+		return "it begins with the line numbers that read_file shows; leave them out"
+	}
+	return "read it again and copy the text exactly"
+}
+
+// numbered matches the line numbers of read_file and of cat -n.
+var numbered = regexp.MustCompile(`(?m)^ *[0-9]+( \| |\t|: )`)
+
+// plainly writes a text with plain blanks, one in place of several, and with plain punctuation.
+func plainly(text string) string {
+	return strings.Join(strings.FieldsFunc(plain.Replace(text), unicode.IsSpace), " ")
+}
+
+var plain = strings.NewReplacer("\r\n", "\n", "\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u2010", "-", "\u2011", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-", "\u200b", "", "\ufeff", "")
 
 // mixes reports whether an edit puts lines that end in LF into a file whose lines all end in CRLF.
 func mixes(text, now string) bool {

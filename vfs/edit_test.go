@@ -155,3 +155,33 @@ func TestAnEditThatChangesNothingIsInvalid(t *testing.T) {
 	}
 	assert.Equal(t, 1.0, w.version("e"))
 }
+
+// TestAnEditThatDoesNotMatchSaysWhy, where the text differs in what a model can't see.
+func TestAnEditThatDoesNotMatchSaysWhy(t *testing.T) {
+	w := newWorld(t)
+	w.file("f", "if a == \u201cb\u201d:\n\treturn\u00a0a - 1\nnext\n")
+	for old, says := range map[string]string{
+		"if a == \"b\":":              "other blanks, quotation marks or dashes",
+		"return a - 1":                "other blanks, quotation marks or dashes",
+		"return\u00a0a \u2212 1":      "other blanks, quotation marks or dashes",
+		"    return\u00a0a":           "other blanks, quotation marks or dashes",
+		"3 | next":                    "begins with the line numbers",
+		"     3\tnext\n":              "begins with the line numbers",
+		"something that is not there": "copy the text exactly",
+	} {
+		assert.Contains(t, w.refused(tool.NoMatch, "edit_file", edit("f", old, "x", false)).Message, says, "%q", old)
+	}
+}
+
+// TestAPathOfAnotherPlaceIsToldFromAMissingFile: of the host, a home directory or the system.
+func TestAPathOfAnotherPlaceIsToldFromAMissingFile(t *testing.T) {
+	w := newWorld(t)
+	for path, says := range map[string]string{
+		"/home/me/project/a.py": "the file tools reach no other files", "~/a.py": "the file tools reach no other files", "/etc/passwd": "the file tools reach no other files",
+		"file:///workspace/a": "the file tools reach no other files", "/workspace/none": "none does not exist; ls shows", "sub/none": "sub/none does not exist; ls shows",
+	} {
+		for _, name := range []string{"read_file", "ls"} {
+			assert.Contains(t, w.refused(tool.NotFound, name, args(map[string]any{"path": path})).Message, says, "%s %s", name, path)
+		}
+	}
+}

@@ -108,7 +108,7 @@ func patternError(err error) error {
 	if what := unsupportedSyntax(e); what != "" {
 		return tool.Errorf(tool.Unsupported, "the pattern uses %s, which RE2 does not have; match more and look at the lines, or use grep -P in shell_execute", what)
 	}
-	return tool.Errorf(tool.Invalid, "the pattern is not a valid RE2 expression: %s", string(e.Code))
+	return tool.Errorf(tool.Invalid, "the pattern is not a valid RE2 expression: %s; for the characters themselves write \\ before each of \\ . + * ? ( ) | [ ] { } ^ $", string(e.Code))
 }
 
 func unsupportedSyntax(e *syntax.Error) string {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -200,9 +201,23 @@ func (f *FS) reach(ctx context.Context, text, field string, parse func(string) (
 	h, err := patiently(ctx, func() (*beneath.Handle, error) { return open(rel) })
 	if err != nil {
 		leave()
-		return nil, in(fail(err, rel), field)
+		return nil, in(elsewhere(fail(err, rel), text), field)
 	}
 	return &reached{Handle: h, rel: rel, leave: leave}, nil
+}
+
+// elsewhere adds to the error about a missing file that its path is one of the host, of the system or of a home directory,
+// where the file tools don't look.
+func elsewhere(err error, text string) error {
+	e := (*tool.Error)(nil)
+	isOther := strings.HasPrefix(text, "~") || strings.HasPrefix(text, "file:") ||
+		strings.HasPrefix(text, "/") && strings.Count(text, "/") > 1 && text != "/workspace" && !strings.HasPrefix(text, "/workspace/")
+	if !isOther || !errors.As(err, &e) || e.Kind != tool.NotFound {
+		return err
+	}
+	other := *e
+	other.Message = "that path does not exist below /workspace, where paths begin: the file tools reach no other files; write it as ls shows it, or use a program for files elsewhere"
+	return &other
 }
 
 // leased bounds the attempts to open a file on which a program holds a lease. A well-behaved
