@@ -216,7 +216,7 @@ func elsewhere(err error, text string) error {
 		return err
 	}
 	other := *e
-	other.Message = "that path does not exist below /workspace, where paths begin: the file tools reach no other files; write it as ls shows it, or use a program for files elsewhere"
+	other.Message = "that path does not exist below /workspace, where paths begin: the file tools reach no other files; use a program for files elsewhere"
 	return &other
 }
 
