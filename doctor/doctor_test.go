@@ -194,6 +194,7 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 		{"no filter", "seccomp", doctor.Broken, func(h *host) { h.says["ptrace"] = "no filter" }},
 		{"another ABI", "seccomp", doctor.Broken, func(h *host) { h.says["ptrace"] = "int 0x80" }},
 		{"counters of all", "counters", doctor.NotEnforced, func(h *host) { h.says["inotify_init"] = "inotify instances" }},
+		{"counters of a user", "counters", doctor.NotEnforced, func(h *host) { h.service.Rootless = true }},
 		{"memory in sockets", "sockets", doctor.NotEnforced, func(h *host) { h.says["socket.SO_RCVBUF"] = "900" }},
 		{"a root that can be written", "root", doctor.Broken, func(h *host) { h.says["sys/kernel/hostname"] = "/x" }},
 		{"no way to trace", "egress", doctor.NotEnforced, func(h *host) { h.noEgress = fault }},

@@ -131,6 +131,8 @@ const (
 	mostQueues    = 98_304
 )
 
+const rootlessFix = "sessions of one person need nothing; where people who don't trust each other share a machine, or for --strict, run wisbox as root, which gives each session its own user IDs"
+
 const countersFix = "install util-linux (nsenter) where the manager runs, use a Podman of 4.3 or later, and raise fs.inotify.max_user_instances to 1024 or more where many sessions run at once"
 
 // counters uses up counters that sessions share with the host.
@@ -164,7 +166,12 @@ print(", ".join(found) or "closed %%d" %% watchers)`, mostInstances, mostPTYs, m
 	if broken != nil {
 		return *broken
 	}
-	if watchers, closed := strings.CutPrefix(out, "closed "); closed {
+	watchers, closed := strings.CutPrefix(out, "closed ")
+	switch {
+	case closed && t.e.service.Rootless:
+		return Line{"counters", NotEnforced, "sessions share pipes, descriptors that are sent and files that are polled with each other and with this user's other programs: " +
+			"the kernel counts them by user, and without root all sessions have yours. --strict refuses sessions for that; the other counters are bounded", rootlessFix}
+	case closed:
 		return Line{"counters", OK, "a session leaves others inotify, terminals, signals, message queues and aio; it may have " + firstLine(watchers) +
 			" programs that watch files, an eighth of this machine's fs.inotify.max_user_instances and at most 128", ""}
 	}
