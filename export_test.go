@@ -17,9 +17,6 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// RuntimeDir returns the directory of a manager's holders' sockets.
-func (m *Manager) RuntimeDir() string { return m.opts.Podman.RuntimeDir }
-
 // ServeTenantElsewhere is ServeTenant for a Manager whose sessions are another one's.
 func (m *Manager) ServeTenantElsewhere(ctx context.Context, stream io.ReadWriteCloser, opts *TenantOptions) error {
 	return m.serveTenant(ctx, stream, opts)

@@ -190,14 +190,17 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 		return m.errElsewhere("Hold")
 	}
 	// A removal first ends the holder, and finds it only if it listens. So it listens before it opens the session.
-	release, listener, err := m.here.holders.Listen(ctx, name)
+	listener, err := m.here.holders.Listen(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer listener.Release()
 	s, l, err := m.attachHere(ctx, name)
 	if err != nil {
 		return err
+	}
+	if !listener.Current() {
+		return errors.Join(tool.Errorf(tool.NotFound, "session %s was removed while its holder started; call again", name), s.Close(ctx))
 	}
 	l.holds.Store(true)
 	killed := hold.Mark(markPath(l.dir))

@@ -84,7 +84,7 @@ func newHere(ctx context.Context, opts *Options, log *slog.Logger, tracer trace.
 		}
 		cleanup.Close(h.backend)
 	}
-	h.holders = hold.Root{ID: h.store.ID(), CacheDir: h.store.Path(), RuntimeDir: opts.Podman.RuntimeDir, Command: opts.Holder}
+	h.holders = hold.Root{CacheDir: h.store.Path(), Command: opts.Holder}
 	if opts.Pool.Min > 0 {
 		if err := h.openPool(opts.Pool); err != nil {
 			return nil, err
@@ -425,12 +425,8 @@ func (h *here) hasSandbox(ctx context.Context, name string) (bool, error) {
 }
 
 func (h *here) remove(ctx context.Context, name string) error {
-	release := sync.OnceFunc(h.holders.Exclude(ctx, name))
-	defer release()
-	return h.store.RemoveWith(ctx, name, func(ctx context.Context, name string) error {
-		release() // nobody can open the session now, and the holder of a new one of its name mustn't wait for the files' deletion
-		return h.removeSandbox(ctx, name)
-	})
+	defer h.holders.Exclude(ctx, name)()
+	return h.store.RemoveWith(ctx, name, h.removeSandbox)
 }
 
 // removeSandbox removes a session's container. If Podman can't be reached, the files are removed
@@ -631,13 +627,18 @@ func (h *here) discard(item *pooled) {
 
 // Prune removes things without a live owner: sessions, see [overlay.Store.Sweep], with their
 // containers; containers of this state root whose session is gone; and templates that were half
-// created or removed. With dryRun it only returns them. Parts of it run automatically, when a
+// created or removed. It also ends holders that no client can reach. With dryRun it only returns them. Parts of it run automatically, when a
 // Manager opens its first session and starts its first container.
 func (m *Manager) Prune(ctx context.Context, dryRun bool) ([]overlay.Swept, error) {
 	if m.here == nil {
 		return nil, m.errElsewhere("pruning")
 	}
-	swept, err := m.here.store.Sweep(ctx, &overlay.SweepOptions{DryRun: dryRun, Before: m.here.removeSandbox})
+	var swept []overlay.Swept
+	for _, name := range m.here.holders.EndUnreachable(ctx, "", dryRun) {
+		swept = append(swept, overlay.Swept{ID: name, Reason: "a holder that no client can reach"})
+	}
+	sessions, err := m.here.store.Sweep(ctx, &overlay.SweepOptions{DryRun: dryRun, Before: m.here.removeSandbox})
+	swept = append(swept, sessions...)
 	if err != nil {
 		return swept, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -40,19 +41,19 @@ func faked(t *testing.T) (fake, *wisbox.Session, *wisbox.Manager, <-chan struct{
 	require.NoError(t, err)
 	require.NoError(t, made.Close(t.Context()))
 
-	fifo := filepath.Join(holder.RuntimeDir(), "fifo")
+	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	opts := &wisbox.Options{CacheDir: holder.CacheDir(), Backend: host, Holder: []string{"sh", "-c", `cat "$0"`, fifo}}
-	opts.Podman.RuntimeDir = holder.RuntimeDir()
 	m, err := wisbox.NewManager(t.Context(), opts)
 	require.NoError(t, err)
 	s, err := m.Attach(t.Context(), "box")
 	require.NoError(t, err)
 
-	path, err := m.Holders().SocketPath("box")
+	dir, err := os.Open(holderFile(m, ""))
 	require.NoError(t, err)
+	path := fmt.Sprintf("/proc/self/fd/%d/hold.sock", dir.Fd()) // its own path may be too long for an address
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	require.NoError(t, err)
+	require.NoError(t, errors.Join(err, dir.Close()))
 	l.SetUnlinkOnClose(false) // like a killed one
 	require.NoError(t, l.SetDeadline(time.Now().Add(20*time.Second)))
 	started := make(chan struct{})
@@ -173,9 +174,7 @@ func TestWhatNoHolderTookIsDoneByTheNext(t *testing.T) {
 func TestAHolderThatEndsIsAwaited(t *testing.T) {
 	f, s, m, started := faked(t)
 	_ = f.Close()
-	path, err := m.Holders().SocketPath("box")
-	require.NoError(t, err)
-	lock := flock.New(path + ".lock")
+	lock := flock.New(holderFile(m, "hold.lock"))
 	require.NoError(t, lock.Lock())
 	defer lock.Close()
 	done := make(chan error, 1)
@@ -187,25 +186,24 @@ func TestAHolderThatEndsIsAwaited(t *testing.T) {
 
 func TestAHolderThatEndsTakesNothing(t *testing.T) {
 	_, m, ended := held(t, time.Minute)
-	path, err := m.Holders().SocketPath("box")
-	require.NoError(t, err)
+	holder := m.Holders().Looker("box")
 	dial := func() *hold.Conn {
-		c, err := net.Dial("unix", path)
+		c, err := holder.Dial(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
-		return hold.NewConn(c)
+		return c
 	}
 	late, stopping := dial(), dial()
 	require.NoError(t, stopping.Send(hold.FrameRequest, []byte(`{"op":"stop"}`)))
 	require.Eventually(t, func() bool {
-		c, err := net.Dial("unix", path)
+		c, err := holder.Dial(t.Context())
 		if err == nil {
 			_ = c.Close()
 		}
 		return err != nil
 	}, 20*time.Second, time.Millisecond, "it listens no more")
 	require.NoError(t, late.Send(hold.FrameRequest, []byte(`{"op":"`+hold.Version+`:call","args":{"tool":"write_file","args":"{\"file_path\":\"f\",\"content\":\"x\"}"},"ack":true}`)))
-	_, _, err = late.Receive()
+	_, _, err := late.Receive()
 	require.Error(t, err, "it gets nothing")
 	require.NoError(t, <-ended)
 	s, err := m.Attach(t.Context(), "box")
@@ -386,13 +384,10 @@ func TestAHolderHasAllTimeForWhatItTook(t *testing.T) {
 
 func TestAHolderSaysThatItTakesToWhomItConcerns(t *testing.T) {
 	_, m, _ := held(t, time.Minute)
-	path, err := m.Holders().SocketPath("box")
-	require.NoError(t, err)
 	ask := func(request string) (kinds []hold.Type) {
-		c, err := net.Dial("unix", path)
+		conn, err := m.Holders().Looker("box").Dial(t.Context())
 		require.NoError(t, err)
-		defer c.Close()
-		conn := hold.NewConn(c)
+		defer conn.Close()
 		require.NoError(t, conn.Send(hold.FrameRequest, []byte(request)))
 		for {
 			kind, _, err := conn.Receive()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,7 +42,6 @@ func manager(t *testing.T, opts wisbox.Options) (*wisbox.Manager, *sandboxtest.H
 	if opts.CacheDir == "" {
 		opts.CacheDir = filepath.Join(t.TempDir(), "state")
 	}
-	opts.Podman.RuntimeDir = runtimeDir(t)
 	m, err := wisbox.NewManager(t.Context(), &opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { // kept sessions' sandboxes stay
@@ -55,15 +53,6 @@ func manager(t *testing.T, opts wisbox.Options) (*wisbox.Manager, *sandboxtest.H
 		}
 	})
 	return m, host
-}
-
-// runtimeDir returns a directory whose path is short enough for sockets, unlike a test's own.
-func runtimeDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "wb")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 func call(t *testing.T, s *wisbox.Session, name, args string) (*tool.Result, error) {
@@ -463,13 +452,17 @@ func heldBy(t *testing.T, idle time.Duration, so wisbox.SessionOptions, holding 
 
 	done := holdFor(t, holder, "box", idle)
 	opts := &wisbox.Options{CacheDir: cache, Backend: host, Holder: []string{"/bin/false"}, Tools: holding.Tools}
-	opts.Podman.RuntimeDir = holder.RuntimeDir()
 	m, err = wisbox.NewManager(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	client, err = m.Attach(t.Context(), "box")
 	require.NoError(t, err)
 	return client, m, done
+}
+
+// holderFile returns the path of a file of the holder of session box.
+func holderFile(m *wisbox.Manager, name string) string {
+	return filepath.Join(m.CacheDir(), "sessions", "box", name)
 }
 
 // holdFor makes this process hold a session until the test ends.
@@ -545,10 +538,7 @@ func TestAHolderEndsThoughAClientDoesNot(t *testing.T) {
 	require.NoError(t, err)
 	_, err = screen.Read(make([]byte, 1)) // and no more
 	require.NoError(t, err)
-	sockets, err := filepath.Glob(filepath.Join(m.RuntimeDir(), "hold-????????????????"))
-	require.NoError(t, err)
-	require.Len(t, sockets, 1)
-	silent, err := net.Dial("unix", sockets[0])
+	silent, err := m.Holders().Looker("box").Dial(t.Context())
 	require.NoError(t, err)
 	defer silent.Close()
 
@@ -677,9 +667,7 @@ func TestRemovingASessionEndsAHolderThatStarts(t *testing.T) {
 	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
 	require.NoError(t, err)
 	require.NoError(t, s.Close(t.Context()))
-	path, err := m.Holders().SocketPath("box")
-	require.NoError(t, err)
-	ends := flock.New(path + ".lock")
+	ends := flock.New(holderFile(m, "hold.lock"))
 	require.NoError(t, ends.Lock())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Hold(t.Context(), "box", time.Minute, func() {}) }()
@@ -702,12 +690,12 @@ func (r removal) Remove(ctx context.Context, id string) error {
 	return r.Backend.Remove(ctx, id)
 }
 
-// TestARemovalKeepsNoNewHolderWaiting: once nobody can open the old session, the next one may take its name.
-func TestARemovalKeepsNoNewHolderWaiting(t *testing.T) {
-	var path string
+// TestNoHolderStartsDuringARemoval: it would wait for a session that is gone.
+func TestNoHolderStartsDuringARemoval(t *testing.T) {
+	var m *wisbox.Manager
 	var free []bool
-	m, _ := manager(t, wisbox.Options{Backend: removal{sandboxtest.NewHost(), func() {
-		lock := flock.New(path + ".lock")
+	m, _ = manager(t, wisbox.Options{Backend: removal{sandboxtest.NewHost(), func() {
+		lock := flock.New(holderFile(m, "hold.lock"))
 		ok, err := lock.TryLock()
 		assert.NoError(t, errors.Join(err, lock.Close()))
 		free = append(free, ok)
@@ -715,10 +703,10 @@ func TestARemovalKeepsNoNewHolderWaiting(t *testing.T) {
 	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
 	require.NoError(t, err)
 	require.NoError(t, s.Close(t.Context()))
-	path, err = m.Holders().SocketPath("box")
-	require.NoError(t, err)
 	require.NoError(t, m.Remove(t.Context(), "box"))
-	assert.Equal(t, []bool{true}, free)
+	assert.Equal(t, []bool{false}, free)
+	err = m.Hold(t.Context(), "box", 0, func() { t.Error("there is a holder") })
+	assert.Equal(t, tool.NotFound, tool.KindOf(err))
 }
 
 func TestAHolderEndsWhenNobodyNeedsIt(t *testing.T) {

@@ -184,7 +184,6 @@ func tenantsOf(t *testing.T, opts wisbox.TenantOptions, elsewhere bool) (a, b *t
 	holder, host := manager(t, wisbox.Options{})
 	near, err := wisbox.NewManager(t.Context(), func() *wisbox.Options {
 		o := &wisbox.Options{CacheDir: holder.CacheDir(), Backend: host, Holder: []string{"/bin/false"}}
-		o.Podman.RuntimeDir = holder.RuntimeDir()
 		return o
 	}())
 	require.NoError(t, err)
@@ -541,7 +540,6 @@ func TestATenantLearnsNothingOfTheMachine(t *testing.T) {
 	assert.Contains(t, heard, "box")
 	assert.NotContains(t, heard, a.near.CacheDir())
 	assert.NotContains(t, heard, filepath.Dir(a.near.CacheDir()))
-	assert.NotContains(t, heard, a.near.RuntimeDir())
 	for _, id := range a.ids {
 		if i := strings.Index(heard, id); i >= 0 {
 			t.Errorf("it hears %q", heard[max(0, i-200):min(len(heard), i+100)])
@@ -696,7 +694,6 @@ func TestTenantsOfSessionsElsewhere(t *testing.T) {
 
 	heard := a.heard()
 	assert.NotContains(t, heard, filepath.Dir(a.near.CacheDir()))
-	assert.NotContains(t, heard, a.near.RuntimeDir())
 	for _, id := range a.ids {
 		assert.NotContains(t, heard, id)
 	}

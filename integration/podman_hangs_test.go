@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +19,7 @@ func TestAPodmanThatHangsIsNamed(t *testing.T) {
 		t.Skip("rootless Podman keeps its runtime directory in its store; root's run of this test does it")
 	}
 	h := newHome(t)
-	private, err := os.MkdirTemp("/tmp", "wb") // short, for sockets
+	private, err := os.MkdirTemp("", "wb")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(private)) })
 	run := func(args ...string) (string, error) {
@@ -35,7 +36,7 @@ func TestAPodmanThatHangsIsNamed(t *testing.T) {
 	}
 	works("create", "box")
 	works("exec", "box", "--", "true")
-	service := serviceBelow(t, private)
+	service := serviceWith(t, "XDG_RUNTIME_DIR="+private)
 	require.NoError(t, syscall.Kill(service, syscall.SIGSTOP))
 	goOn := func() { _ = syscall.Kill(service, syscall.SIGCONT) }
 	t.Cleanup(goOn)
@@ -52,15 +53,14 @@ func TestAPodmanThatHangsIsNamed(t *testing.T) {
 	require.NoError(t, syscall.Kill(service, syscall.SIGTERM))
 }
 
-// serviceBelow returns the process of the Podman service whose socket is below dir.
-func serviceBelow(t *testing.T, dir string) int {
+// serviceWith returns the process of the Podman service with that variable in its environment.
+func serviceWith(t *testing.T, variable string) int {
 	t.Helper()
-	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	require.NoError(t, err)
-	for _, path := range found {
-		line, err := os.ReadFile(path)
-		if err == nil && strings.Contains(string(line), "system\x00service\x00") && strings.Contains(string(line), "unix://"+dir) {
-			pid, err := strconv.Atoi(strings.Split(path, "/")[2])
+	for _, dir := range processDirs() {
+		line, _ := os.ReadFile(dir + "/cmdline")
+		environ, _ := os.ReadFile(dir + "/environ")
+		if strings.Contains(string(line), "system\x00service\x00") && slices.Contains(strings.Split(string(environ), "\x00"), variable) {
+			pid, err := strconv.Atoi(filepath.Base(dir))
 			require.NoError(t, err)
 			return pid
 		}

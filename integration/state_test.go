@@ -144,6 +144,7 @@ func TestAHolderOfAnOlderVersionIsNoObstacle(t *testing.T) {
 	} else {
 		assert.Regexp(t, `^wisbox: \w+: .{20,}`, errs)
 	}
+	assert.Len(t, holders(t, "live", &home{t: t, cache: cache}), 1, "the older one, which listens elsewhere, has ended")
 	endHolder(t, cache, "live")
 	assert.Equal(t, "old\n", today.run(t, "exec", "live", "--", "cat", "f"))
 	endHolder(t, cache, "live")

@@ -15,8 +15,8 @@ type Options struct {
 	// Root is the ID of the state root whose sandboxes these are, the label
 	// wisbox.root. List and Remove touch no others. Default "default".
 	Root string
-	// RuntimeDir holds the private service's socket and configuration, and small files that containers mount. It is created, and only this user may have access (0700). Default: wisbox in
-	// $XDG_RUNTIME_DIR, else in /run for root, else /tmp/wisbox-UID.
+	// RuntimeDir holds the private service's socket and configuration, and small files that containers mount. It is created, and only this user may have access (0700). Default:
+	// /run/wisbox for root; for others wisbox in $XDG_RUNTIME_DIR or /run/user/UID, else /tmp/wisbox-UID.
 	RuntimeDir string
 	// StateDir gets the agent's program, which containers mount, and podman.log, the private service's log: a directory that only this user can access, on a file
 	// system that is not mounted noexec. It is created. Default: wisbox in the user's cache directory, else RuntimeDir.

@@ -18,7 +18,7 @@ func (a *app) newPruneCmd() *cobra.Command {
 		Short: "Remove abandoned sessions, and containers without a session",
 		Long: `Removes ephemeral sessions whose process is gone, kept sessions whose time is over,
 remains of interrupted removals, incomplete templates, and containers whose session is gone.
-Other kept sessions stay.`,
+Ends processes that hold a session and that no client can reach any more. Other kept sessions stay.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runPrune(cmd.Context(), dryRun) },
 	}

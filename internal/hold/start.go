@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -30,27 +27,8 @@ const startWait = 30 * time.Second
 // Root finds and starts the holders of one state root's sessions. Its methods may be called from
 // many goroutines at once.
 type Root struct {
-	ID         string   // of the state root
-	CacheDir   string   // its path
-	RuntimeDir string   // of the sockets; default [rundir.Default]
-	Command    []string // starts a holder; the session's name is appended
-}
-
-// SocketPath returns the path of the socket (and with .lock, of the lock) of a session's holder.
-func (r Root) SocketPath(name string) (string, error) {
-	dir := r.RuntimeDir
-	if dir == "" {
-		dir = rundir.Default()
-	}
-	if err := rundir.Private(dir); err != nil {
-		return "", tool.Errorf(tool.Unavailable, "wisbox's runtime directory can't be used; set XDG_RUNTIME_DIR to a directory of yours with mode 700").Because(err)
-	}
-	sum := sha256.Sum256([]byte(r.ID + "/" + name))
-	path := filepath.Join(dir, "hold-"+hex.EncodeToString(sum[:8]))
-	if len(path) > rundir.MaxSocketPath {
-		return "", tool.Errorf(tool.Unavailable, "the runtime directory's path is too long for a socket; set XDG_RUNTIME_DIR to a shorter one")
-	}
-	return path, nil
+	CacheDir string   // the state root's absolute path
+	Command  []string // starts a holder; the session's name is appended
 }
 
 // Client returns a client of the session's holder, which starts with the first operation that needs
@@ -78,60 +56,110 @@ func (r Root) Looker(name string) *Client {
 func (r Root) Exclude(ctx context.Context, name string) (release func()) {
 	ctx, cancel := context.WithTimeout(ctx, stopWait)
 	defer cancel()
-	path, err := r.SocketPath(name)
+	var err error
 	for err == nil && ctx.Err() == nil { // a holder may start after another one has ended
-		r.Looker(name).Stop(ctx)
+		if len(r.EndUnreachable(ctx, name, false)) == 0 { // what listens in its place may be anything
+			r.Looker(name).Stop(ctx)
+		}
 		var lock *flock.Flock
-		if lock, err = awaitLock(ctx, path); lock != nil {
-			return func() { releaseLock(lock, path) }
+		if lock, err = r.awaitLock(ctx, name); lock != nil {
+			return func() { _ = lock.Close() }
 		}
 	}
 	return func() {}
 }
 
-// Listen makes this process the session's holder. If another process is, the error is busy. Listen
-// waits at most 30 s for a holder that is ending or was killed.
-func (r Root) Listen(ctx context.Context, name string) (release func(), l net.Listener, err error) {
-	path, err := r.SocketPath(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	lock, err := awaitLock(ctx, path)
-	if err != nil || lock == nil {
-		return nil, nil, tool.Errorf(tool.Busy, "another process holds session %s", name).Because(err)
-	}
-	sweepLocks(path)
-	_ = os.Remove(path) // a dead holder's socket: the lock proves that nobody listens
-	l, err = net.Listen("unix", path)
-	if err != nil {
-		releaseLock(lock, path)
-		return nil, nil, err
-	}
-	return func() { _ = l.Close(); releaseLock(lock, path) }, l, os.Chmod(path, 0o600)
+// Listener is the socket of a session's holder, for its clients.
+type Listener struct {
+	*net.UnixListener
+	lock  *flock.Flock
+	path  string
+	inode uint64
 }
 
-// listens reports whether a process listens on a socket, even one that is too busy to accept a
-// connection.
-func listens(path string) bool {
-	c, err := net.Dial("unix", path)
-	if err == nil {
-		_ = c.Close()
+// Listen makes this process the session's holder. If another process is, the error is busy. Listen
+// waits at most 30 s for a holder that is ending or was killed, and ends holders that no client can reach.
+func (r Root) Listen(ctx context.Context, name string) (_ *Listener, err error) {
+	lock, err := r.awaitLock(ctx, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errNoSession(name)
+	case err != nil || lock == nil:
+		return nil, tool.Errorf(tool.Busy, "another process holds session %s", name).Because(err)
 	}
+	l := &Listener{lock: lock, path: filepath.Join(filepath.Dir(lock.Path()), socketName)}
+	defer func() {
+		if err != nil {
+			l.Release()
+		}
+	}()
+	r.EndUnreachable(ctx, name, false) // of an older version, which listens elsewhere, and those of a removed session of this name
+	_ = os.Remove(l.path)              // a dead holder's socket: the lock proves that nobody listens
+	err = atSocket(filepath.Dir(l.path), func(path string) (err error) {
+		l.UnixListener, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		return err
+	})
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return nil, tool.Errorf(tool.NoSpace, "the file system of the state directory has no room for a session's socket; remove sessions or free some space").Because(err)
+	case err != nil:
+		return nil, tool.Errorf(tool.Unavailable, "the session's directory can't have a socket; choose a state directory ($WISBOX_CACHE) on a file system of this machine").Because(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if l.inode, err = inodeOf(l.path); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(l.path, 0o600); err != nil {
+		return nil, err
+	}
+	_ = os.WriteFile(lock.Path(), fmt.Appendf(nil, "%d %d\n", os.Getpid(), l.inode), 0o600) // a full disk keeps no holder from its work
+	return l, nil
+}
+
+// Current reports whether clients of the session find this holder: not if the session was removed meanwhile.
+func (l *Listener) Current() bool { return isCurrent(l.lock) }
+
+// Release makes room for the next holder.
+func (l *Listener) Release() {
+	if l.UnixListener != nil {
+		_ = l.Close()
+	}
+	if now, err := inodeOf(l.path); err == nil && now == l.inode { // otherwise it is another holder's, of a new session of this name
+		_ = os.Remove(l.path)
+	}
+	_ = l.lock.Close()
+}
+
+// listens reports whether a process listens on the socket in a directory, even one that is too busy to
+// accept a connection.
+func listens(dir string) bool {
+	err := atSocket(dir, func(path string) error {
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
 	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // dial connects to the running holder; if there is none, the error is ErrNoHolder.
-func (r Root) dial(ctx context.Context, name string) (*Conn, error) {
-	path, err := r.SocketPath(name)
+func (r Root) dial(ctx context.Context, name string) (conn *Conn, err error) {
+	dir, err := r.dir(name)
+	if err == nil {
+		err = atSocket(dir, func(path string) error {
+			var d net.Dialer
+			c, err := d.DialContext(ctx, "unix", path)
+			if err == nil {
+				conn = NewConn(c)
+			}
+			return err
+		})
+	}
 	if err != nil {
 		return nil, errors.Join(ErrNoHolder, err)
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, errors.Join(ErrNoHolder, err)
-	}
-	return NewConn(c), nil
+	return conn, nil
 }
 
 // Launch starts a holder that outlives this process and waits until it listens. If two are started

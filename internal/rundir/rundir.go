@@ -16,18 +16,21 @@ import (
 // 108, and tools add suffixes.
 const MaxSocketPath = 100
 
-// Default returns wisbox in $XDG_RUNTIME_DIR if that directory is the user's own, or in
-// /run/user/UID: an agent runtime may start wisbox without the variable, and must find the sockets
-// of the user's shell. Otherwise it returns /run/wisbox for root and /tmp/wisbox-UID for others.
-func Default() string {
-	uid := strconv.Itoa(os.Getuid())
-	if dir := firstOfOurs(os.Getenv("XDG_RUNTIME_DIR"), "/run/user/"+uid); dir != "" {
-		return filepath.Join(dir, "wisbox")
-	}
-	if os.Getuid() == 0 {
+// Default returns /run/wisbox for root, whose logins, units and cron jobs share it. For others it
+// returns wisbox in $XDG_RUNTIME_DIR if that directory is the user's own, or in /run/user/UID: an
+// agent runtime may start wisbox without the variable, and must find the sockets of the user's
+// shell. Without either it returns /tmp/wisbox-UID. The directories of logins come and go with them.
+func Default() string { return defaultOf(os.Getuid()) }
+
+func defaultOf(uid int) string {
+	if uid == 0 {
 		return "/run/wisbox"
 	}
-	return filepath.Join("/tmp", "wisbox-"+uid)
+	user := strconv.Itoa(uid)
+	if dir := firstOfOurs(os.Getenv("XDG_RUNTIME_DIR"), "/run/user/"+user); dir != "" {
+		return filepath.Join(dir, "wisbox")
+	}
+	return filepath.Join("/tmp", "wisbox-"+user)
 }
 
 // firstOfOurs returns the first directory that belongs to us and leaves room for a socket.

@@ -31,20 +31,17 @@ func Default() (string, error) {
 	return filepath.Join(dir, "wisbox"), nil
 }
 
-// Look returns the ID of an existing state root, if it is this user's own directory and closed to others. It changes
+// Usable reports whether path is an existing state root, this user's own directory and closed to others. It changes
 // nothing; package overlay creates and repairs.
-func Look(path string) (id string, ok bool) {
+func Usable(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
-		return "", false
+		return false
 	}
 	if st, isStat := info.Sys().(*syscall.Stat_t); !isStat || int(st.Uid) != os.Geteuid() {
-		return "", false
+		return false
 	}
 	raw, err := os.ReadFile(filepath.Join(path, File))
 	var rec Record
-	if err != nil || json.Unmarshal(raw, &rec) != nil {
-		return "", false
-	}
-	return rec.ID, rec.ID != ""
+	return err == nil && json.Unmarshal(raw, &rec) == nil && rec.ID != ""
 }

@@ -70,8 +70,7 @@ func holderOf(session string) (*hold.Client, bool) {
 	if err != nil || !onThisMachine() {
 		return nil, false
 	}
-	id, ok := stateroot.Look(dir)
-	return hold.Root{ID: id, CacheDir: dir}.Looker(session), ok
+	return hold.Root{CacheDir: dir}.Looker(session), stateroot.Usable(dir)
 }
 
 // reported continues as the engine to say how a call ended.
