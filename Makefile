@@ -213,7 +213,7 @@ soak: setup image ## random calls, kills and sessions under the race detector, a
 .PHONY: nightly
 nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, real clients by the three ways, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 5,000 programs of the sandbox restricted, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, all scripts and the slowest packages with the race detector, all tests without rights, all cases and scripts and a thousand sessions on Kubernetes, dist twice
 	$(MAKE) --no-print-directory dist && cp dist/SHA256SUMS .cache/first && $(MAKE) --no-print-directory dist && cmp .cache/first dist/SHA256SUMS
-	@scripts/setup.sh npm:npm default-jdk-headless:javac wget:wget
+	@scripts/setup.sh npm:npm default-jdk-headless:javac wget:wget python3-requests:/usr/lib/python3/dist-packages/requests
 	CGO_ENABLED=1 WISBOX_NIGHTLY=1 go test -race -count=1 -timeout 1h $(UNIT)
 	WISBOX_NIGHTLY=1 go test -v -count=1 -timeout 1h -run 'TestEgress|TestAgentsOfNpm|TestRealPandas|TestRestricted|TestRootless' ./integration
 	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -timeout 1h -run TestManyCommands ./integration/serve

@@ -49,6 +49,8 @@ type client struct {
 	argv []string
 	path string   // of its URL, by default /x
 	env  []string // besides the variables that wisbox sets
+
+	trust string // the variable by which it trusts the proxy; "" if there is none
 }
 
 func clientsIn(dir string) []client {
@@ -59,31 +61,32 @@ func clientsIn(dir string) []client {
 	nodes := []string{in("node/bin/node"), in("node24/bin/node"), in("node26/bin/node")}
 	self, _ := os.Executable()
 	all := []client{
-		{name: "curl 7.88", argv: []string{"curl", "-sS", "{url}"}},
-		{name: "`curl -p`", argv: []string{"curl", "-sSp", "{url}"}},
-		{name: "wget 1.21", argv: []string{"wget", "-qO-", "{url}"}},
-		{name: "urllib of Python 3", argv: []string{"/usr/bin/python3", "-c", urllib, "{url}"}},
-		{name: "requests 2.28", argv: []string{"/usr/bin/python3", "-c", requests, "{url}"}},
-		{name: "Go's `net/http`", argv: []string{self, "{url}"}},
+		{name: "curl 7.88", argv: []string{"curl", "-sS", "{url}"}, trust: "CURL_CA_BUNDLE"},
+		{name: "`curl -p`", argv: []string{"curl", "-sSp", "{url}"}, trust: "CURL_CA_BUNDLE"},
+		{name: "wget 1.21", argv: []string{"wget", "-qO-", "{url}"}, trust: "SYSTEM_WGETRC"},
+		{name: "urllib of Python 3", argv: []string{"/usr/bin/python3", "-c", urllib, "{url}"}, trust: "SSL_CERT_FILE"},
+		{name: "requests 2.28", argv: []string{"/usr/bin/python3", "-c", requests, "{url}"}, trust: "REQUESTS_CA_BUNDLE"},
+		{name: "Go's `net/http`", argv: []string{self, "{url}"}, trust: "SSL_CERT_FILE"},
 		{name: java, argv: []string{"java", "-cp", dir, "Get", "{url}"}},
-		{name: "git 2.39", argv: []string{"git", "ls-remote", "{url}"}, path: "/repo"},
+		{name: "git 2.39", argv: []string{"git", "ls-remote", "{url}"}, path: "/repo", trust: "GIT_SSL_CAINFO"},
 	}
 	for i, version := range []string{"22", "24", "26"} {
 		all = append(all,
-			client{name: "fetch of Node.js " + version, argv: []string{nodes[i], "-e", fetches, "{url}"}},
-			client{name: "`http.get` of Node.js " + version, argv: []string{nodes[i], "-e", httpGets, "{url}"}},
-			client{name: "WebSocket of Node.js " + version, argv: []string{nodes[i], "-e", sockets, "{url}"}},
+			client{name: "fetch of Node.js " + version, argv: []string{nodes[i], "-e", fetches, "{url}"}, trust: "NODE_EXTRA_CA_CERTS"},
+			client{name: "`http.get` of Node.js " + version, argv: []string{nodes[i], "-e", httpGets, "{url}"}, trust: "NODE_EXTRA_CA_CERTS"},
+			client{name: "WebSocket of Node.js " + version, argv: []string{nodes[i], "-e", sockets, "{url}"}, trust: "NODE_EXTRA_CA_CERTS"},
 		)
 	}
 	return append(all,
-		client{name: "fetch of bun 1.4", argv: []string{in("bun/bin/bun.exe"), "-e", fetches, "{url}"}},
-		client{name: "fetch of deno 2.9", argv: []string{in("@deno/*/deno"), "eval", denoGets, "{url}"}},
-		client{name: "npm 11", argv: []string{nodes[0], in("npm/bin/npm-cli.js"), "view", "--registry={url}", "pkg", "version"}, path: "/"},
-		client{name: "pnpm 12", argv: []string{nodes[0], in("pnpm/bin/pnpm.*js"), "view", "--registry={url}", "pkg", "version"}, path: "/"},
-		client{name: "yarn 1.22", argv: []string{nodes[0], in("yarn/bin/yarn.js"), "info", "--registry", "{url}", "pkg", "version"}, path: "/"},
+		client{name: "fetch of bun 1.4", argv: []string{in("bun/bin/bun.exe"), "-e", fetches, "{url}"}, trust: "NODE_EXTRA_CA_CERTS"},
+		client{name: "fetch of deno 2.9", argv: []string{in("@deno/*/deno"), "eval", denoGets, "{url}"}, trust: "DENO_CERT"},
+		client{name: "npm 11", argv: []string{nodes[0], in("npm/bin/npm-cli.js"), "view", "--registry={url}", "pkg", "version"}, path: "/", trust: "npm_config_cafile"},
+		client{name: "pnpm 12", argv: []string{nodes[0], in("pnpm/bin/pnpm.*js"), "view", "--registry={url}", "pkg", "version"}, path: "/", trust: "NODE_EXTRA_CA_CERTS"},
+		client{name: "yarn 1.22", argv: []string{nodes[0], in("yarn/bin/yarn.js"), "info", "--registry", "{url}", "pkg", "version"}, path: "/", trust: "npm_config_cafile"},
 		client{
 			name: "yarn 4", argv: []string{nodes[0], in("@yarnpkg/cli-dist/bin/yarn.js"), "npm", "info", "pkg", "--fields", "version"}, path: "/",
-			env: []string{"YARN_NPM_REGISTRY_SERVER={url}", "YARN_UNSAFE_HTTP_WHITELIST=*", "YARN_ENABLE_TELEMETRY=0", "YARN_ENABLE_PROGRESS_BARS=0"},
+			env:   []string{"YARN_NPM_REGISTRY_SERVER={url}", "YARN_UNSAFE_HTTP_WHITELIST=*", "YARN_ENABLE_TELEMETRY=0", "YARN_ENABLE_PROGRESS_BARS=0", "YARN_HTTP_RETRY=0"},
+			trust: "NODE_EXTRA_CA_CERTS",
 		},
 	)
 }
@@ -132,7 +135,8 @@ func TestRealClientsByTheThreeWays(t *testing.T) {
 				row = append(row, m.wayToOwn(t, c, hosts))
 			}
 			m.env = slices.DeleteFunc(m.env, func(v string) bool { return c.name == java && strings.HasPrefix(v, "JDK_") })
-			row = append(row, m.trusts(t, c))
+			m.trusts(t, c)
+			row = append(row, cmp.Or(c.trust, "not at all"))
 			assert.Contains(t, string(page), "| "+strings.Join(row, " | ")+" |\n")
 		})
 	}
@@ -154,7 +158,7 @@ func newMatrix(t *testing.T) *matrix {
 	require.NoError(t, err)
 	require.NoError(t, places.Problem)
 
-	m.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "NODE_NO_WARNINGS=1", "GIT_TERMINAL_PROMPT=0", "NO_UPDATE_NOTIFIER=1", roleKey + "=client"}
+	m.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "NODE_NO_WARNINGS=1", "GIT_TERMINAL_PROMPT=0", "NO_UPDATE_NOTIFIER=1", "npm_config_fetch_retries=0", roleKey + "=client"}
 	for name, value := range Variables("http://"+m.counted(t, places.Proxy), roots, &policy.Policy{}) {
 		m.vars = append(m.vars, name+"="+value)
 	}
@@ -252,27 +256,22 @@ func (m *matrix) wayToOwn(t *testing.T, c client, hosts []string) string {
 	return ""
 }
 
-// trusts returns the variables by each of which alone a client trusts the file of certificates.
-func (m *matrix) trusts(t *testing.T, c client) string {
-	var plain, by []string
+// trusts checks that a client trusts the file of certificates by its variable alone, and nobody without any.
+func (m *matrix) trusts(t *testing.T, c client) {
+	var plain []string
 	for _, v := range m.vars {
-		if strings.Contains(v, "http://") || strings.HasPrefix(v, "NODE_USE") {
+		if name, _, _ := strings.Cut(v, "="); strings.Contains(v, "http://") || name == "NODE_USE_ENV_PROXY" || name == c.trust {
 			plain = append(plain, v)
 		}
 	}
 	out, err := m.run(t, c, "https://example.com", plain)
-	require.Error(t, err, "it trusts everybody: %s", out)
-	for _, v := range m.vars {
-		if slices.Contains(plain, v) {
-			continue
-		}
-		if _, err := m.run(t, c, "https://example.com", append(slices.Clone(plain), v)); err == nil {
-			name, _, _ := strings.Cut(v, "=")
-			by = append(by, "`"+name+"`")
-		}
+	if c.trust == "" {
+		assert.Error(t, err, "it trusts everybody: %s", out)
+		return
 	}
-	slices.Sort(by)
-	return cmp.Or(strings.Join(by, ", "), "not at all")
+	assert.NoError(t, err, "by %s alone: %s", c.trust, out)
+	out, err = m.run(t, c, "https://example.com", slices.DeleteFunc(plain, func(v string) bool { return strings.HasPrefix(v, c.trust+"=") }))
+	assert.Error(t, err, "it trusts everybody: %s", out)
 }
 
 // run runs a client in the sandbox.
