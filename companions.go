@@ -13,6 +13,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -203,4 +204,4 @@ func (l *local) accompanied() bool {
 }
 
 // peekTime is how long a look waits for a sandbox that is being created.
-const peekTime = 100 * time.Millisecond
+var peekTime = patience.For(100 * time.Millisecond)

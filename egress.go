@@ -18,6 +18,7 @@ import (
 	"github.com/wisbox/wisbox/internal/door"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -369,7 +370,7 @@ type dialOp struct {
 func (o dialOp) event() Event { return Event{} }
 
 // dialTime bounds a connection attempt: a program may accept none.
-const dialTime = 5 * time.Second
+var dialTime = patience.For(5 * time.Second)
 
 func (o dialOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	if io.Conn == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -319,9 +320,10 @@ type HolderReport struct {
 }
 
 const (
-	reportWait  = 2 * time.Second // so that a stopped holder doesn't delay the others
 	reportsOnce = 16
 )
+
+var reportWait = patience.For(2 * time.Second) // so that a stopped holder doesn't delay the others
 
 // HolderReports returns the counters of all holders of the state root's sessions. It waits at most
 // 2 s for each. Sessions without a holder are not included.

@@ -26,6 +26,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/pool"
 	"github.com/wisbox/wisbox/internal/templates"
 	"github.com/wisbox/wisbox/internal/toolerr"
@@ -700,7 +701,7 @@ func (h *here) sweepSandboxes() {
 }
 
 // sweepTime bounds a sweep of containers in the background.
-const sweepTime = time.Minute
+var sweepTime = patience.For(time.Minute)
 
 // pruneSandboxes removes containers of this state root whose session is gone. It lists the
 // containers first, so a session that is created meanwhile is safe.

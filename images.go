@@ -12,6 +12,7 @@ import (
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/builds"
 	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -327,4 +328,4 @@ func (m *Manager) pruneImages(ctx context.Context, before time.Time, ids ...stri
 	}
 }
 
-const pruneTime = time.Minute
+var pruneTime = patience.For(time.Minute)

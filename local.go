@@ -20,6 +20,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/overlay"
@@ -518,7 +519,7 @@ func (l *local) noteLoss() {
 
 // reclaimTime bounds the takeover of processes, which doesn't end with its caller because clients
 // wait for it.
-const reclaimTime = 15 * time.Second
+var reclaimTime = patience.For(15 * time.Second)
 
 // reclaim takes over the processes that an earlier holder left. If the sandbox can't be reached,
 // the session loses them, and they end after a minute.

@@ -9,6 +9,7 @@ import (
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -153,7 +154,7 @@ func (l *local) resume(ctx context.Context, fromFiles bool) (out Resumed, err er
 
 // goOnTime bounds a resume. It doesn't end with its caller, because a half done resume would leave
 // the session neither paused nor running.
-const goOnTime = 60 * time.Second
+var goOnTime = patience.For(60 * time.Second)
 
 // goOn thaws paused programs, and reports whether there are any. With fromFiles it ends them first.
 func (l *local) goOn(ctx context.Context, fromFiles bool) (was *overlay.Pause, there bool, err error) {

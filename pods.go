@@ -16,6 +16,7 @@ import (
 	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/far"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/internal/sharing"
 	"github.com/wisbox/wisbox/overlay"
@@ -147,7 +148,7 @@ func (p *pods) shown(err error) error {
 }
 
 // lookTime bounds the search for the cause of a failed call.
-const lookTime = 10 * time.Second
+var lookTime = patience.For(10 * time.Second)
 
 // because adds the cluster's explanation to the error of an operation.
 func (i *inPod) because(ctx context.Context, began time.Time, err error) error {

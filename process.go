@@ -11,6 +11,7 @@ import (
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/tool"
@@ -239,7 +240,7 @@ type ends struct{ sync.WaitGroup }
 
 // endsWait bounds that wait at a session's end: a program may still exist if its sandbox couldn't
 // be removed.
-const endsWait = 5 * time.Second
+var endsWait = patience.For(5 * time.Second)
 
 func (e *ends) wait(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endsWait)

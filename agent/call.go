@@ -13,17 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/agent/wire"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 const (
-	// grace is the time for the rest of a call that should be over: the agent's exit after a kill or a deadline, a
-	// caller's Write after the exit.
-	grace = time.Second
-	// pulse is the time for a late agent to answer a ping.
-	pulse = 2 * time.Second
 	// lastSignal is the highest signal that can be sent.
 	lastSignal = 30
+)
+
+var (
+	// grace is the time for the rest of a call that should be over: the agent's exit after a kill or a deadline, a
+	// caller's Write after the exit.
+	grace = patience.For(time.Second)
+	// pulse is the time for a late agent to answer a ping.
+	pulse = patience.For(2 * time.Second)
 )
 
 // call is one program, from its request to its exit. It is a sandbox.Process.

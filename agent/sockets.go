@@ -14,6 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox/agent/wire"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -116,7 +117,7 @@ func failed(fd int) error {
 }
 
 // askTime is the time for an agent to answer. After that it gets no more requests.
-const askTime = 10 * time.Second
+var askTime = patience.For(10 * time.Second)
 
 // ask sends a request and receives the socket that answers it. It checks the kind, since the socket comes out of the
 // sandbox. It receives the answer even if its caller no longer waits, since the next answer is another caller's.

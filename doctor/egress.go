@@ -55,7 +55,7 @@ func (e *examination) egress(ctx context.Context) Line {
 	}
 	t := &trial{e: e, s: s}
 	_, out, err := t.run(ctx, "python3", "-I", "-S", "-c", egressSource, fmt.Sprint(port), greeting)
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), programTime)
 	defer cancel()
 	if closed := s.Close(end); closed != nil {
 		return Line{"egress", Broken, text(closed), "remove the leftovers with: wisbox prune"}

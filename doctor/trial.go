@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -20,8 +21,8 @@ var small = sandbox.Limits{
 	CPUs: 0.5, Memory: 128 << 20, PIDs: 64, Tmp: 8 << 20, Disk: 32 << 20, Inodes: 1000, NoFile: 256,
 }
 
-// patience bounds one program of an experiment.
-const patience = 30 * time.Second
+// programTime bounds one program of an experiment.
+var programTime = patience.For(30 * time.Second)
 
 // trial is a session and the limits that the machine claims to enforce.
 type trial struct {
@@ -110,7 +111,7 @@ func (e *examination) inSession(ctx context.Context, these []look) (lines []Line
 	} else {
 		lines = append(lines, skipped(these, "the first program of its session did not run")...)
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), programTime)
 	defer cancel()
 	if err := s.Close(end); err != nil {
 		lines = append(lines, Line{"clean-up", Broken, text(err), "remove the leftovers with: wisbox prune"})
@@ -162,7 +163,7 @@ func (t *trial) pause(ctx context.Context) Line {
 func (t *trial) run(ctx context.Context, argv ...string) (sandbox.Result, string, error) {
 	var out bytes.Buffer
 	w := &bounded{to: &out}
-	res, err := t.s.Run(ctx, sandbox.Cmd{Argv: argv, Stdout: w, Stderr: w, Timeout: patience})
+	res, err := t.s.Run(ctx, sandbox.Cmd{Argv: argv, Stdout: w, Stderr: w, Timeout: programTime})
 	return res, strings.TrimSpace(out.String()), err
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/egress/policy"
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // site is the only target of a connection.
@@ -260,7 +261,7 @@ func finish(c net.Conn) {
 	if closeWrite(c) != nil {
 		return
 	}
-	_ = c.SetReadDeadline(time.Now().Add(time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience.For(time.Second)))
 	buf := make([]byte, 4<<10)
 	for range 64 {
 		if _, err := c.Read(buf); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -28,9 +29,11 @@ const (
 // Defaults of the options.
 const (
 	DefaultMaxCode    = 2000
-	DefaultMaxTimeout = 5 * time.Second
+	DefaultMaxTimeout = 5 * time.Second // stretched on slow machines
 	minTimeout        = 100 * time.Millisecond
 )
+
+var defaultTimeout = patience.For(DefaultMaxTimeout)
 
 // Files reads and writes files of the workspace; *vfs.FS is one.
 type Files interface {
@@ -90,7 +93,7 @@ func New(opts *Options) (*Evaluator, error) {
 		e.opts.MaxCode = DefaultMaxCode
 	}
 	if e.opts.MaxTimeout <= 0 {
-		e.opts.MaxTimeout = DefaultMaxTimeout
+		e.opts.MaxTimeout = defaultTimeout
 	}
 	if e.opts.MaxOutput <= 0 {
 		e.opts.MaxOutput = StreamChars

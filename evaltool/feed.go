@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // Feed passes the parts of one evaluation from its engine to a reader. It buffers about 1 MiB, and
@@ -158,7 +160,7 @@ func (f *Feed) leave() {
 
 // closeWait is how long a reader has for the rest after its context has ended: it may have
 // interrupted the code, or be gone.
-const closeWait = time.Second
+var closeWait = patience.For(time.Second)
 
 // Close passes on the rest and returns when the reader has it. If ctx has ended, it doesn't wait
 // for a reader that reads nothing.

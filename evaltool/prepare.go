@@ -108,7 +108,7 @@ func deref[T any](v *T) (value T) {
 
 func (e *Evaluator) takeTimeout(c *call) func(Params) error {
 	return func(p Params) error {
-		c.request.Timeout = min(DefaultMaxTimeout, e.opts.MaxTimeout)
+		c.request.Timeout = min(defaultTimeout, e.opts.MaxTimeout)
 		if p.Timeout == nil {
 			return nil
 		}

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/rundir"
 )
 
@@ -127,7 +128,7 @@ func isDead(path string) bool {
 	if err != nil || info.Mode().Type() != fs.ModeSocket {
 		return false
 	}
-	c, err := net.DialTimeout("unix", path, time.Second)
+	c, err := net.DialTimeout("unix", path, patience.For(time.Second))
 	if err != nil {
 		return true
 	}

@@ -7,14 +7,18 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 const (
-	registryRef   = "docker.io/library/python:3.12-slim"
-	registryURL   = "https://registry-1.docker.io/v2/"
-	probeDeadline = 5 * time.Second
-	pullDeadline  = 5 * time.Minute
+	registryRef = "docker.io/library/python:3.12-slim"
+	registryURL = "https://registry-1.docker.io/v2/"
+)
+
+var (
+	probeDeadline = patience.For(5 * time.Second)
+	pullDeadline  = patience.For(5 * time.Minute)
 )
 
 // base finds or builds the base of the Containerfile, and returns its kind and reference.

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 const suite = "trixie"
@@ -152,7 +154,7 @@ func (b *build) copyDebian(ctx context.Context, tw *tar.Writer) error {
 	}
 	cmd := exec.CommandContext(ctx, path, b.debootstrapArgs()...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it removes its directory
-	cmd.WaitDelay = 20 * time.Second
+	cmd.WaitDelay = patience.For(20 * time.Second)
 	var last tail
 	cmd.Stderr = &lineWriter{line: func(s string) { last.add(s); b.say("base: " + s) }}
 	out, err := cmd.StdoutPipe()

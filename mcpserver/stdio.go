@@ -4,12 +4,14 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // Time limits for a connection's end.
-const (
-	drainWithin  = 2 * time.Second // for answers, after the end of the input
-	cancelWithin = 2 * time.Second // for calls, after they were cancelled
+var (
+	drainWithin  = patience.For(2 * time.Second) // for answers, after the end of the input
+	cancelWithin = patience.For(2 * time.Second) // for calls, after they were cancelled
 )
 
 // ServeStdio serves one client on a pair of streams: one JSON-RPC message per line, and nothing else on out. It closes

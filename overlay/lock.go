@@ -9,15 +9,17 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
-	// LockWait is the maximum wait for a lock; then the error is busy.
-	LockWait = 5 * time.Second
 	// lockPoll is short because waiters of other processes have no queue.
 	lockPoll = 2 * time.Millisecond
 )
+
+// LockWait is the maximum wait for a lock; then the error is busy.
+var LockWait = patience.For(5 * time.Second)
 
 // acquire waits for take at most LockWait and until ctx ends. After LockWait the error is busy with the given message;
 // if ctx ends it is ctx's error.

@@ -12,6 +12,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 var errInUse = errors.New("the session is in use")
@@ -223,7 +224,7 @@ func clearLeftovers(session *os.Root) {
 }
 
 // clearTime bounds the clearing of one directory, because an open of the session waits for it.
-const clearTime = 3 * time.Second
+var clearTime = patience.For(3 * time.Second)
 
 func clearBelow(session *os.Root, place string) {
 	ctx, cancel := context.WithTimeout(context.Background(), clearTime)

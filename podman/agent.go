@@ -12,11 +12,12 @@ import (
 
 	"github.com/wisbox/wisbox/agent"
 	"github.com/wisbox/wisbox/agent/resident"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // goneTimeout is the time for the programs of a lost connection to end.
-const goneTimeout = time.Second
+var goneTimeout = patience.For(time.Second)
 
 // connection returns the handle on the container's agent.
 func (s *Sandbox) connection() *resident.Agent {

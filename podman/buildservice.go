@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"github.com/containers/podman/v5/pkg/bindings"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 const (
 	buildIdle = 5 * time.Second       // of a build's service whose client was killed
-	buildEnd  = 20 * time.Second      // to end what a build was doing
 	buildLook = 10 * time.Millisecond // between two looks at what a build that ends still does
 )
+
+var buildEnd = patience.For(20 * time.Second) // to end what a build was doing
 
 // builder returns the service for one build. Podman continues a RUN step when its client leaves; only a
 // signal to the service ends the step. So a build by our own service gets a separate process, which end

@@ -18,6 +18,7 @@ import (
 	"github.com/containers/podman/v5/libpod/define"
 	units "github.com/docker/go-units"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -291,7 +292,7 @@ const readyEvery = 50 * time.Millisecond // a look at a service's port
 
 // ready waits until a companion listens.
 func (s *Sandbox) ready(ctx context.Context, c sandbox.Companion) error {
-	limited, cancel := context.WithTimeout(ctx, sandbox.CompanionReady)
+	limited, cancel := context.WithTimeout(ctx, patience.For(sandbox.CompanionReady))
 	defer cancel()
 	tick := time.NewTicker(readyEvery)
 	defer tick.Stop()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -65,8 +66,9 @@ func (s *Sandbox) CompanionOutput(ctx context.Context, name string, lines int, s
 const (
 	wordsLines = 12
 	wordsBytes = 2000
-	wordsWait  = 5 * time.Second
 )
+
+var wordsWait = patience.For(5 * time.Second)
 
 // unframed writes the frames of an attached stream to their writers.
 type unframed struct {

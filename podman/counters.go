@@ -16,6 +16,7 @@ import (
 	"github.com/containers/podman/v5/libpod/define"
 
 	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -38,9 +39,9 @@ const (
 	tcpLimit = "memory.kmem.tcp.limit_in_bytes"
 
 	perContainer = 4 // namespaces of a kind, while its runtime makes it
-
-	boundTimeout = 5 * time.Second
 )
+
+var boundTimeout = patience.For(5 * time.Second)
 
 // userCounters are bounded in the sandbox's user namespace, by a process with rights there,
 // which programs don't have. They never need a namespace: containers is how many more may be made

@@ -12,13 +12,14 @@ import (
 	"github.com/containers/podman/v5/pkg/specgen"
 
 	"github.com/wisbox/wisbox/agent/resident"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-const (
-	createTimeout = 2 * time.Minute // of one request; the first one may copy the image
-	undoTimeout   = 30 * time.Second
+var (
+	createTimeout = patience.For(2 * time.Minute) // of one request; the first one may copy the image
+	undoTimeout   = patience.For(30 * time.Second)
 )
 
 // Create creates and starts a container, connects to its agent and checks that the container is as

@@ -18,6 +18,7 @@ import (
 	"github.com/containers/podman/v5/pkg/bindings"
 	"github.com/containers/podman/v5/pkg/errorhandling"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -29,9 +30,10 @@ const (
 	maxErrorText = 16 << 10 // bytes of an error that isn't JSON
 	maxTries     = 3
 
-	pingAfter   = time.Second // a request may take this long before the service is pinged
-	pingTimeout = 3 * time.Second
+	pingAfter = time.Second // a request may take this long before the service is pinged
 )
+
+var pingTimeout = patience.For(3 * time.Second)
 
 // engine is a connection to one Podman service. The client dials again when the
 // service was restarted on the same socket.
@@ -100,7 +102,7 @@ type request struct {
 // time limit, or when the service stops answering.
 func (e *engine) do(ctx context.Context, r request) error {
 	if r.limit == 0 {
-		r.limit = 30 * time.Second
+		r.limit = patience.For(30 * time.Second)
 	}
 	if r.sink == nil {
 		defer waits(ctx, waitsAfter, "Podman, which has not answered yet")()

@@ -13,17 +13,20 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 const (
-	attachTimeout = 10 * time.Second // to create and start an exec session
-	maxStderr     = 8 << 10          // bytes kept of what an exec session writes there
-	frameHeader   = 8
+	maxStderr   = 8 << 10 // bytes kept of what an exec session writes there
+	frameHeader = 8
 
 	// detachKeys can't be none on every server: this many single control
 	// characters, each read alone, don't come by chance.
 	detachKeys = "ctrl-@,ctrl-],ctrl-@,ctrl-],ctrl-@,ctrl-],ctrl-@,ctrl-]"
 )
+
+var attachTimeout = patience.For(10 * time.Second) // to create and start an exec session
 
 // execConfig is one program started through Podman itself.
 type execConfig struct {
@@ -190,7 +193,7 @@ func (s *stream) lastWords() {
 		return
 	}
 	defer s.reading.Unlock()
-	s.conn.SetReadDeadline(time.Now().Add(time.Second))
+	s.conn.SetReadDeadline(time.Now().Add(patience.For(time.Second)))
 	for s.left == 0 && s.nextFrame() == nil {
 	}
 }

@@ -12,21 +12,25 @@ import (
 	"time"
 
 	"github.com/containers/podman/v5/pkg/bindings"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"go.podman.io/common/pkg/config"
 )
 
 const (
-	// findTimeout bounds connecting to and pinging services that should be running.
-	findTimeout = 4 * time.Second
 	// hungFor is how long nobody asks a service again that did not answer, so that a command of several requests, and what it
 	// cleans up, doesn't wait for each.
 	hungFor = 5 * time.Second
-	// startTimeout bounds the start of the private service, including the choice of a runtime.
-	startTimeout = 20 * time.Second
 
 	howToInstall = "podman was not found: install it (Debian and Ubuntu: `apt-get install podman uidmap runc`, " +
 		"Fedora: `dnf install podman`), or set PODMAN_BASE_URL to a running service"
+)
+
+var (
+	// findTimeout bounds connecting to and pinging services that should be running.
+	findTimeout = patience.For(4 * time.Second)
+	// startTimeout bounds the start of the private service, including the choice of a runtime.
+	startTimeout = patience.For(20 * time.Second)
 )
 
 // place is one way to a service. connect may start it.

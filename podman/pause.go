@@ -9,6 +9,7 @@ import (
 
 	"github.com/containers/podman/v5/libpod/define"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -17,10 +18,10 @@ var _ sandbox.Pauser = (*Sandbox)(nil)
 
 // pauseTime bounds a pause or a resume. Both continue without their caller: half a pause would leave an agent that
 // can't answer.
-const pauseTime = 30 * time.Second
+var pauseTime = patience.For(30 * time.Second)
 
 // suspendTime bounds the request to the agent before a pause: an agent that doesn't answer doesn't prevent the pause.
-const suspendTime = 5 * time.Second
+var suspendTime = patience.For(5 * time.Second)
 
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), pauseTime)

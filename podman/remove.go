@@ -6,10 +6,11 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-const removeTimeout = 30 * time.Second
+var removeTimeout = patience.For(30 * time.Second)
 
 // remove removes a container by force and checks that it is gone: if Podman answers that something is busy, it may or
 // may not have removed it.

@@ -9,13 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // runtimes in order of preference: crun is faster.
 var runtimes = []string{"crun", "runc"}
 
 // tryTimeout bounds the trial of a runtime. Tests change it.
-var tryTimeout = 15 * time.Second
+var tryTimeout = patience.For(15 * time.Second)
 
 // chooseRuntime returns the first runtime that works on this host: crun, for one,
 // refuses a hybrid cgroup layout. The choice is kept until the next boot.

@@ -20,6 +20,8 @@ import (
 	"github.com/containers/podman/v5/pkg/bindings"
 	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 const (
@@ -181,7 +183,7 @@ func (s *service) listening() (p pointer, ok bool) {
 }
 
 func accepts(socket string) bool {
-	conn, err := net.DialTimeout("unix", socket, time.Second)
+	conn, err := net.DialTimeout("unix", socket, patience.For(time.Second))
 	if err != nil {
 		return false
 	}

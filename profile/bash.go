@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -18,8 +19,9 @@ const (
 	maxWrite      = 40_000   // characters of one process_write
 	maxCommand    = 32 << 10 // bytes
 	maxBashOutput = 32 << 10 // bytes kept of one command's output
-	bashGrace     = 5 * time.Second
 )
+
+var bashGrace = patience.For(5 * time.Second)
 
 // bash is one shell that lives as long as the session: directory, variables and background jobs
 // persist between calls.

@@ -21,6 +21,7 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/apikeys"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/internal/undo"
@@ -89,8 +90,9 @@ const (
 	maxConns    = 4096
 	maxRequests = 4096
 	localhost   = "localhost"
-	stopTime    = 10 * time.Second // for running calls of the control API
 )
+
+var stopTime = patience.For(10 * time.Second) // for running calls of the control API
 
 // Server serves clients of E2B.
 type Server struct {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -24,7 +25,7 @@ var resizeSpec = tool.Spec{
 }
 
 // killGrace is the time that process_signal waits for the end of a killed process.
-const killGrace = 5 * time.Second
+var killGrace = patience.For(5 * time.Second)
 
 // SignalParams are the parameters of process_signal.
 type SignalParams struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -76,9 +77,10 @@ func labelOf(found sandbox.DetachedProcess) label {
 // heldWait is how long Reclaim waits for programs that another handle has: the kernel closes the
 // connections of a killed process one by one.
 const (
-	heldWait = 5 * time.Second
 	heldLook = 20 * time.Millisecond
 )
+
+var heldWait = patience.For(5 * time.Second)
 
 // Reclaim takes over the processes that another Shell started and left in the sandbox, under their
 // ids, and returns their number. Their output continues where the last reader stopped. Reclaim

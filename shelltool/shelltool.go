@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
@@ -136,7 +137,7 @@ func (s *Shell) begin(ctx context.Context) (context.Context, func(), error) {
 }
 
 // closeGrace is the time that Close waits for the end of killed processes.
-const closeGrace = 15 * time.Second
+var closeGrace = patience.For(15 * time.Second)
 
 // Close cancels running calls, kills all processes and returns when they have ended, or after 15
 // seconds with an error if some haven't. A second Close does nothing.

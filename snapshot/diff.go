@@ -14,6 +14,7 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/sys"
 )
 
@@ -24,8 +25,9 @@ const (
 	diffTexts   = 256 << 10 // bytes of all text diffs
 	diffLine    = 500       // characters of a line
 	diffSize    = 1 << 20   // bytes of all paths, links' texts and text diffs
-	diffTime    = 5 * time.Second
 )
+
+var diffTime = patience.For(5 * time.Second)
 
 // Change is one entry that differs between two states.
 type Change struct {

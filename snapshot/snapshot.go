@@ -33,6 +33,7 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -183,7 +184,7 @@ func (s *Store) enter(ctx context.Context) (leave func(), err error) {
 	return s.life.RUnlock, nil
 }
 
-const lockWait = 5 * time.Second
+var lockWait = patience.For(5 * time.Second)
 
 // lock begins a call that excludes other calls of the store and the file tools.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // trash holds the entries that a restore has moved out of the workspace. They are removed while
@@ -25,9 +26,10 @@ type trash struct {
 
 const (
 	trashWorkers = 16 // they mostly wait
-	// trashTime is how long a restore waits for the removal.
-	trashTime = 2 * time.Second
 )
+
+// trashTime is how long a restore waits for the removal.
+var trashTime = patience.For(2 * time.Second)
 
 func newTrash(staging *beneath.Staging) *trash {
 	t := &trash{staging: staging}

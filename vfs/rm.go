@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -74,7 +75,7 @@ func (r *Removal) Changes() []tool.Change {
 }
 
 // removeTime bounds a removal, since programs may add entries as fast as it removes them.
-const removeTime = 2 * time.Minute
+var removeTime = patience.For(2 * time.Minute)
 
 // removeEntry moves the entry out of the workspace by one rename, under the lock, and then removes
 // it where programs can't see it.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -253,7 +254,7 @@ func (f *FS) enterToChange(ctx context.Context) (func(), error) {
 	return func() { unlock(); leave() }, nil
 }
 
-const lockWait = 5 * time.Second
+var lockWait = patience.For(5 * time.Second)
 
 // lock begins a change; every other one waits, at most 5 s.
 func (f *FS) lock(ctx context.Context) (unlock func(), err error) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/agent/filewire"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -30,8 +31,9 @@ const (
 	maxWatches = 4                // which may never end
 	maxIdle    = 2                // processes that wait for an operation
 	idleTime   = 10 * time.Second // after which they end
-	grace      = time.Second      // for the end of a process
 )
+
+var grace = patience.For(time.Second) // for the end of a process
 
 // Starter starts the agent's program in another mode: an agent.Conn.
 type Starter interface {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/sandbox"
@@ -131,7 +132,7 @@ func connect(send func(rights []byte) error) (ends Ends, err error) {
 }
 
 // hailTimes bounds how often an agent is asked that has no room: ctx ends it before.
-var hailTimes = retry.Times{Count: 10_000, Pause: 5 * time.Millisecond}
+var hailTimes = retry.Times{Count: 10_000, Pause: patience.For(5 * time.Millisecond)}
 
 // hailAt sends rights to the agent over a copy of its descriptor, as soon as there
 // is room. It never blocks in the kernel: whose socket it is, decides ctx.

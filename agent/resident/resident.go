@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 const (
-	dialTimeout = 20 * time.Second // from nothing to the handshake
-	dialTries   = 3                // of a link that breaks, as a service under load does now and then
+	dialTries = 3 // of a link that breaks, as a service under load does now and then
 )
+
+var dialTimeout = patience.For(20 * time.Second) // from nothing to the handshake
 
 // Options of an Agent. Link is required.
 type Options struct {

@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 const (
-	secretTimeout = 20 * time.Second
-	secretMode    = 0o440 // root's, for the group of programs to read
+	secretMode = 0o440 // root's, for the group of programs to read
 )
+
+var secretTimeout = patience.For(20 * time.Second)
 
 // KeepSecrets writes files below [sandbox.SecretsDir], see [sandbox.SecretKeeper].
 // The handle remembers the values, for a sandbox that is started again has none.

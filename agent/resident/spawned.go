@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // Spawned is an agent that is a process of this machine, without any isolation: for
@@ -75,4 +77,4 @@ func (s *Spawned) Close() error {
 	return err
 }
 
-const closeTimeout = 5 * time.Second
+var closeTimeout = patience.For(5 * time.Second)

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // takeTimeout is how long a process may take to become the agent. After that it
 // isn't one: behind a forwarded socket may be another machine's container.
-const takeTimeout = 2 * time.Second
+var takeTimeout = patience.For(2 * time.Second)
 
 // Taken is the agent of a container of this machine, of whose process a descriptor
 // is copied.

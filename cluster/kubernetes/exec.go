@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -32,11 +33,14 @@ const (
 
 const (
 	pingEvery = 20 * time.Second // proxies close connections that are idle for about a minute
-	pingTime  = 30 * time.Second
-	writeTime = 60 * time.Second
-	chunk     = 64 << 10 // bytes per message
-	maxSaid   = 4 << 10  // bytes kept of stderr, and the maximum size of a status
-	endTime   = 2 * time.Second
+	chunk     = 64 << 10         // bytes per message
+	maxSaid   = 4 << 10          // bytes kept of stderr, and the maximum size of a status
+)
+
+var (
+	pingTime  = patience.For(30 * time.Second)
+	writeTime = patience.For(60 * time.Second)
+	endTime   = patience.For(2 * time.Second)
 )
 
 // relayCommand is the command that relays the session's protocol in its Pod.

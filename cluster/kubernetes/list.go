@@ -10,14 +10,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
-	pageSize = 500         // Pods per answer
-	listTime = time.Minute // per answer, and for the removal of finished Pods
-	removals = 8           // at the same time
+	pageSize = 500 // Pods per answer
+	removals = 8   // at the same time
 )
+
+var listTime = patience.For(time.Minute) // per answer, and for the removal of finished Pods
 
 // sessions is the selector of the Pods of all sessions.
 const sessions = sessionLabel + "," + managedLabel + "=" + managedBy

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wisbox/wisbox/cluster"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/tool"
 	"sync"
@@ -42,9 +43,9 @@ func init() {
 	})
 }
 
-const (
-	placing  = time.Minute
-	starting = 5 * time.Minute
+var (
+	placing  = patience.For(time.Minute)
+	starting = patience.For(5 * time.Minute)
 )
 
 // Place is a namespace of a cluster, in which sessions live. It is a [cluster.Place].
@@ -239,7 +240,7 @@ func errExists(name string) error {
 }
 
 // undoTime bounds the search for a Pod whose creation wasn't answered.
-const undoTime = 20 * time.Second
+var undoTime = patience.For(20 * time.Second)
 
 // undo removes the Pod of a creation that the API server may have received but hasn't answered.
 func (p *Place) undo(ctx context.Context, want *corev1.Pod, failed error) error {
@@ -325,7 +326,7 @@ func (p *Place) Remove(ctx context.Context, name string) (uid string, err error)
 func (p *Place) Withdraw(ctx context.Context, of *Pod) error { return p.delete(ctx, object(of)) }
 
 // deleteTime bounds the deletion of a Pod.
-const deleteTime = time.Minute
+var deleteTime = patience.For(time.Minute)
 
 // delete removes this Pod (by UID) and waits until the API server has removed the object.
 // Without a grace period, the object would disappear before the Pod's processes.

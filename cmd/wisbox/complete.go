@@ -10,6 +10,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/tool"
@@ -117,7 +118,7 @@ func (a *app) completeSession(cmd *cobra.Command, args []string, typed string) (
 }
 
 // completeWait bounds a request to another process during completion.
-const completeWait = 2 * time.Second
+var completeWait = patience.For(2 * time.Second)
 
 // processIDs asks the session's holder, and starts none.
 func (a *app) processIDs(ctx context.Context, session string) (ids []string) {

@@ -17,6 +17,7 @@ import (
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/wasm"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -114,7 +115,7 @@ func (a *app) runEvalPython(ctx context.Context, opts *evalOptions, args []strin
 // ofAPerson sets bounds for a person's own file rather than a model's snippet.
 func (o *evalOptions) ofAPerson(so *wisbox.SessionOptions) {
 	so.MaxCode = tool.MaxArguments
-	so.MaxEvalTimeout = max(so.MaxEvalTimeout, evaltool.DefaultMaxTimeout, o.timeout)
+	so.MaxEvalTimeout = max(so.MaxEvalTimeout, patience.For(evaltool.DefaultMaxTimeout), o.timeout)
 }
 
 // callIn calls a tool in the kept session with that name. If name is "", it opens a session with

@@ -187,6 +187,8 @@ PODMAN_CONNECTION      one of Podman's connections, if no URL is set; else CONTA
 PODMAN_IDENTITY        private key file for an ssh:// URL; else CONTAINER_SSHKEY
 WISBOX_ISOLATION       isolation of new sessions (--isolation)
 WISBOX_RUNSC           path of gVisor's runsc
+WISBOX_SLOW            how many times longer wisbox waits for its own parts, 1 to 100,
+                       on a machine that is slower than usual
 WISBOX_NO_CONFIG       1: read no configuration files (--no-config)
 WISBOX_REMOTE          machine with the sessions (--remote)
 WISBOX_API_KEY         key for a machine that is reached by https

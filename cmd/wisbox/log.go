@@ -14,6 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -120,7 +121,7 @@ func (r *ring) addMissing(running [][]byte) {
 
 // runningWait bounds the question for running calls, so that a holder that is stopped doesn't
 // delay the log.
-const runningWait = 2 * time.Second
+var runningWait = patience.For(2 * time.Second)
 
 // runningLines are the calls that run now, as lines of the log; none if nobody can say.
 func runningLines(ctx context.Context, m *wisbox.Manager, session string) (lines [][]byte) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/beside"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -28,14 +29,15 @@ const (
 	podSocket = "/ctl/agent.sock"
 	podState  = "/state/cache"
 
-	podLook  = time.Second      // between checks for the session
-	podSweep = 5                // checks of the session between two checks of its time limit
-	podLeave = 10 * time.Second // time for the agent to end all programs
+	podLook  = time.Second // between checks for the session
+	podSweep = 5           // checks of the session between two checks of its time limit
 
 	// podAlone bounds a Pod's wait for its session, since the client may have been killed. The session
 	// exists from the first byte that the client sends; until then, the client only packs its mounts.
 	podAlone = 10 * time.Minute
 )
+
+var podLeave = patience.For(10 * time.Second) // time for the agent to end all programs
 
 // podCommands returns the commands of the first processes in a Pod's containers.
 func (a *app) podCommands() []*cobra.Command {

@@ -12,14 +12,16 @@ import (
 
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
-	namesWait  = 2 * time.Second
 	namesShown = 100
 	namesBytes = 1 << 20
 )
+
+var namesWait = patience.For(2 * time.Second)
 
 // completion matches completions that Tab may insert: names, properties and calls.
 var completion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN_.]+\(?\)?$`) })

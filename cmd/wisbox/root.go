@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -46,6 +47,9 @@ func (a *app) newRootCmd() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := patience.Check(); err != nil {
+				return usageError{err}
+			}
 			name := nameOf(cmd)
 			a.ofTools = slices.Contains([]string{"mcp", "tools"}, name)
 			if !slices.Contains(alwaysHere, name) && !slices.Contains([]string{"mcp", "serve", "ui", "top"}, name) { // whose stderr is for their callers

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 type runOptions struct {
@@ -127,7 +128,7 @@ func recordedText(rules []string) string {
 }
 
 // closeGrace bounds the end of a session after its command, also after a signal.
-const closeGrace = 30 * time.Second
+var closeGrace = patience.For(30 * time.Second)
 
 func (a *app) closeSession(ctx context.Context, s *wisbox.Session) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)

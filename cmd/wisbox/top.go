@@ -20,6 +20,7 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -28,10 +29,11 @@ const (
 	minDelay = 200 * time.Millisecond
 	maxDelay = time.Minute
 
-	topPatience = 5 * time.Second        // for the usage of all sessions, in one look
-	topWake     = 100 * time.Millisecond // delay until a signal or a new size is noticed
-	logsShare   = 10                     // reading logs of up to 32 MiB each takes at most one part in this many
+	topWake   = 100 * time.Millisecond // delay until a signal or a new size is noticed
+	logsShare = 10                     // reading logs of up to 32 MiB each takes at most one part in this many
 )
+
+var topPatience = patience.For(5 * time.Second) // for the usage of all sessions, in one look
 
 func (a *app) newTopCmd() *cobra.Command {
 	delay := 2 * time.Second

@@ -19,6 +19,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/internal/keeper"
 	"github.com/wisbox/wisbox/internal/interp"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -115,7 +116,7 @@ func fate(alive bool) string {
 
 // tidyTime is the maximum time for the shell to end the programs of an interrupted evaluation: it only sends signals
 // and waits for the programs that they kill.
-const tidyTime = 10 * time.Second
+var tidyTime = patience.For(10 * time.Second)
 
 // tidy ends the remaining programs of an interrupted evaluation, also those in the background: they would write into
 // the next evaluation. A program that the shell forked just before the interrupt may have missed it. tidy reports

@@ -20,6 +20,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool/internal/keeper"
 	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/internal/interp"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -62,9 +63,10 @@ type node struct {
 
 const (
 	maxMessage = 32 << 20 // bytes
-	startWait  = 30 * time.Second
 	readyID    = "ready"
 )
+
+var startWait = patience.For(30 * time.Second)
 
 // argv reads the driver from stdin. It disables checks that would end a process whose code was ended in a timer.
 var argv = []string{"node", "--no-force-async-hooks-checks", "--no-warnings", "-"}

@@ -10,16 +10,18 @@ import (
 
 	"github.com/wisbox/wisbox/evaltool/lisp/driver"
 	"github.com/wisbox/wisbox/internal/interp"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
-	// startWait bounds the start, which compiles the driver if the image has no core.
-	startWait = 30 * time.Second
 	// stackSize of every thread, in MiB.
 	stackSize = 8
 )
+
+// startWait bounds the start, which compiles the driver if the image has no core.
+var startWait = patience.For(30 * time.Second)
 
 // startScript runs the saved core $1 or, if that doesn't exist, loads the source from
 // stdin.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // interpreter is a machine and the memory of a started Python.
@@ -104,10 +106,11 @@ func (i *interpreter) close() {
 
 // Limits for starting Python, which takes half a second.
 const (
-	bootFuel    = 4_000_000_000
-	bootTimeout = time.Minute
-	bootMemory  = 256 << 20
+	bootFuel   = 4_000_000_000
+	bootMemory = 256 << 20
 )
+
+var bootTimeout = patience.For(time.Minute)
 
 // bootAnswer is the boot program's report after Python has started.
 type bootAnswer struct {

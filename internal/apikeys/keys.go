@@ -19,6 +19,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/wisbox/wisbox/internal/jsonfile"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -53,9 +54,10 @@ const (
 	idBytes   = 4
 	minText   = 22 // characters of a given key
 	maxKeys   = 10_000
-	lockTime  = 10 * time.Second
 	lockEvery = 50 * time.Millisecond
 )
+
+var lockTime = patience.For(10 * time.Second)
 
 // Store is the file of the keys. Several processes may change it; a server notices the changes. Its
 // methods may be called from many goroutines at once.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/retry"
 )
 
@@ -273,9 +274,10 @@ func (l *Log) Close() error {
 
 const (
 	appendWait = 20 * time.Millisecond // a record takes microseconds
-	readWait   = 2 * time.Second
 	lockPoll   = time.Millisecond
 )
+
+var readWait = patience.For(2 * time.Second)
 
 var errHeld = errors.New("the log is held by another process")
 

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
-// patience is how long a caller waits for a removal. A file system takes a quarter of a minute to
+// laterWait is how long a caller waits for a removal. A file system takes a quarter of a minute to
 // free 200,000 links.
-const patience = 3 * time.Second
+var laterWait = patience.For(3 * time.Second)
 
 // countDepth is the depth to which remaining entries are counted: each level needs a descriptor.
 const countDepth = 100
@@ -32,7 +34,7 @@ type Later struct {
 // removes the rest in the next 2 minutes, or until Close. entries includes the rest, 100 levels
 // deep. A sweep of the directory finds anything left.
 func (l *Later) Remove(ctx context.Context, dir *os.File, name string) (entries int64, err error) {
-	return l.remove(ctx, dir, name, patience)
+	return l.remove(ctx, dir, name, laterWait)
 }
 
 func (l *Later) remove(ctx context.Context, dir *os.File, name string, wait time.Duration) (entries int64, err error) {

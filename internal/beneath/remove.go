@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/sys"
 )
 
@@ -32,7 +33,7 @@ func RemoveAll(dir *os.File, name string) (entries int64, err error) {
 
 // removeTime bounds a removal that nobody waits for: a program that still has the directory may
 // fill it as fast as it is emptied.
-const removeTime = 2 * time.Minute
+var removeTime = patience.For(2 * time.Minute)
 
 // RemoveAllContext is like [RemoveAll] but ends early with ctx, because a program that creates
 // files fast enough could otherwise hold it for ever.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -82,7 +83,7 @@ func (s *Staging) spare(name string) string {
 }
 
 // sweepTime bounds a Sweep: others wait for its lock, and entries that it leaves only take space.
-const sweepTime = 3 * time.Second
+var sweepTime = patience.For(3 * time.Second)
 
 // Sweep removes the files of killed processes, in at most 3 s; it leaves the rest to a later Sweep.
 // Call it only under the lock of all writers of this directory.

@@ -10,11 +10,12 @@ import (
 	"github.com/wisbox/wisbox/agent"
 	"github.com/wisbox/wisbox/agent/files"
 	"github.com/wisbox/wisbox/agent/resident"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // endTimeout bounds the end of a sandbox if no caller waits for it.
-const endTimeout = 30 * time.Second
+var endTimeout = patience.For(30 * time.Second)
 
 // secretMode is the mode of a secret: an agent reads back what it wrote.
 const secretMode = 0o440

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -207,7 +208,7 @@ func (b *Box) Alone(ctx context.Context, do func(sandbox.Sandbox) error) error {
 }
 
 // DropGrace bounds the removal of a lost sandbox, whose caller may be gone.
-const DropGrace = 30 * time.Second
+var DropGrace = patience.For(30 * time.Second)
 
 // drop gives up a lost sandbox, unless another call already did, and reports whether it is gone.
 // In a paused session it keeps the sandbox: a frozen one doesn't answer, and the resume finds out

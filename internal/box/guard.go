@@ -6,12 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // overdue is how long a program may still exist after its time limit, its caller's end or its kill.
 // The sandbox enforces the limit. If a hostile program prevents that, the guard removes the sandbox.
-const overdue = 5 * time.Second
+var overdue = patience.For(5 * time.Second)
 
 // guard is this backstop for one program.
 type guard struct {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -35,7 +36,7 @@ func (b *Box) Pause(ctx context.Context) (resume func(), still bool, err error) 
 }
 
 // resumeTime bounds the resuming of programs, whose caller may be gone.
-const resumeTime = 30 * time.Second
+var resumeTime = patience.For(30 * time.Second)
 
 func (b *Box) resume(ctx context.Context, p sandbox.Pauser) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTime)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/docker/go-units"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -50,7 +51,7 @@ func (l Limits) withDefaults() Limits {
 		l.Steps = DefaultSteps
 	}
 	if l.Time == 0 {
-		l.Time = DefaultTime
+		l.Time = patience.For(DefaultTime)
 	}
 	return l
 }

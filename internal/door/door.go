@@ -19,6 +19,7 @@ import (
 	"github.com/wisbox/wisbox/egress"
 	"github.com/wisbox/wisbox/egress/policy"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -369,4 +370,4 @@ func latest(former, last []egress.Denial) []egress.Denial {
 }
 
 // prepareTimeout bounds the reading of the image's certificates.
-const prepareTimeout = 10 * time.Second
+var prepareTimeout = patience.For(10 * time.Second)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -37,11 +38,14 @@ type Hello struct {
 const (
 	greeting    = "wisbox-relay "
 	maxGreeting = 64 << 10 // bytes up to the end of the line
-	helloTime   = 60 * time.Second
 	pingEvery   = 15 * time.Second
-	writeTime   = 30 * time.Second // a stream that accepts nothing for this long is broken
-	closeTime   = 10 * time.Second // for the other side to close a connection
-	window      = 1 << 20          // unread bytes of one connection
+	window      = 1 << 20 // unread bytes of one connection
+)
+
+var (
+	helloTime = patience.For(60 * time.Second)
+	writeTime = patience.For(30 * time.Second) // a stream that accepts nothing for this long is broken
+	closeTime = patience.For(10 * time.Second) // for the other side to close a connection
 )
 
 // Way opens streams to the other machine.

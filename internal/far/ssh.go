@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -115,7 +116,7 @@ type process struct {
 }
 
 // endTime is the time that the program has to end after its input.
-const endTime = 2 * time.Second
+var endTime = patience.For(2 * time.Second)
 
 func start(argv []string) (*process, error) {
 	if _, err := exec.LookPath(argv[0]); err != nil {

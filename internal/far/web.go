@@ -19,6 +19,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -31,9 +32,10 @@ const (
 
 	webForm    = "https://HOST[:PORT]"
 	keyHeader  = "X-Api-Key"
-	handshake  = 20 * time.Second // for TLS, and until the response's header
-	maxRefusal = 4 << 10          // bytes of a response that refuses
+	maxRefusal = 4 << 10 // bytes of a response that refuses
 )
+
+var handshake = patience.For(20 * time.Second) // for TLS, and until the response's header
 
 // Web reaches a `wisbox serve` with an API key, over a WebSocket whose messages are pieces of the
 // stream. The mux's pings every [pingEvery] keep it open in proxies.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/retry"
 )
 
@@ -62,7 +63,7 @@ func IsMounted(at string) bool {
 
 // unmountWait is the time for the last users of a mount to leave, for instance a container that is
 // being removed.
-const unmountWait = 2 * time.Second
+var unmountWait = patience.For(2 * time.Second)
 
 // TryUnmount unmounts a directory unless the mount is in use. A directory without a mount is not an
 // error.

@@ -4,13 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // Timeouts of changing the network rules and of reading them.
-const (
-	networkTime = 30 * time.Second
-	askTime     = 5 * time.Second
+var (
+	networkTime = patience.For(30 * time.Second)
+	askTime     = patience.For(5 * time.Second)
 )
 
 // SetNetwork replaces the network rules; edit changes a copy of the record's. A client that

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -38,7 +39,7 @@ func (s *Sandbox) paused(filesOnly bool) error {
 }
 
 // haltTime bounds the end of all programs. A client that disconnects doesn't interrupt it.
-const haltTime = 60 * time.Second
+var haltTime = patience.For(60 * time.Second)
 
 // halt records the pause before it ends the programs: clients don't mistake that for a normal
 // exit, and can't start other programs meanwhile.
@@ -134,7 +135,7 @@ func (s *Sandbox) resume(ctx context.Context, b Box, filesOnly bool, env map[str
 }
 
 // restartTime bounds the start from files. A client that disconnects doesn't interrupt it.
-const restartTime = 2 * time.Minute
+var restartTime = patience.For(2 * time.Minute)
 
 // restart starts a sandbox from its files. After a failure no programs run, because a paused
 // sandbox has no deadline.

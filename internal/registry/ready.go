@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/pool"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -30,9 +31,12 @@ type Readier interface {
 const warmEvery = 5 * time.Minute
 
 const (
-	prepareTime = 2 * time.Minute  // for making a sandbox
-	readyTime   = 10 * time.Second // for using a sandbox
-	takeTries   = 3                // before a new sandbox is made instead
+	takeTries = 3 // before a new sandbox is made instead
+)
+
+var (
+	prepareTime = patience.For(2 * time.Minute)  // for making a sandbox
+	readyTime   = patience.For(10 * time.Second) // for using a sandbox
 )
 
 func (r *Registry) keepReady() {

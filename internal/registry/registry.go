@@ -27,6 +27,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/jsonfile"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/pool"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/tool"
@@ -150,11 +151,14 @@ type Registry struct {
 }
 
 const (
-	removeTime  = 2 * time.Minute  // per try
-	stopGrace   = 5 * time.Second  // for removals when the server stops; the next start does the rest
 	retryAfter  = 30 * time.Second // after a failed removal or pause
 	lookAfter   = time.Minute      // interval of checks for missing sandboxes
 	secretBytes = 32
+)
+
+var (
+	removeTime = patience.For(2 * time.Minute) // per try
+	stopGrace  = patience.For(5 * time.Second) // for removals when the server stops; the next start does the rest
 )
 
 // ErrInUse is the error for a directory that another registry has open.

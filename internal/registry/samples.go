@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // Gauge is the resource usage of a sandbox at one moment.
@@ -25,10 +27,11 @@ type Sample struct {
 
 const (
 	sampleEvery = 5 * time.Second
-	sampleTime  = 4 * time.Second // timeout per sandbox
-	samplers    = 8               // concurrent gauges
-	maxSamples  = 720             // per sandbox: the last hour
+	samplers    = 8   // concurrent gauges
+	maxSamples  = 720 // per sandbox: the last hour
 )
+
+var sampleTime = patience.For(4 * time.Second) // timeout per sandbox
 
 // keepSampling samples the running sandboxes periodically.
 func (r *Registry) keepSampling() {

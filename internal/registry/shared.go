@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -56,12 +57,15 @@ type Follower struct {
 }
 
 const (
-	shareTime  = 20 * time.Second // for a change of a record, and for looking one up
-	heardTime  = 10 * time.Second // until the book reports a sandbox made by this server
 	staleAfter = 15 * time.Minute // for a sandbox still being made: its server must have ended
 	renewEvery = 5 * time.Minute  // for a sandbox that this server is making
 	asksRate   = 20               // lookups of unknown IDs per second, per owner and for all strangers together
 	asksBurst  = 100
+)
+
+var (
+	shareTime = patience.For(20 * time.Second) // for a change of a record, and for looking one up
+	heardTime = patience.For(10 * time.Second) // until the book reports a sandbox made by this server
 )
 
 // shared reports whether the sandboxes are shared with other servers.

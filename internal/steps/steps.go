@@ -13,6 +13,7 @@ import (
 	"github.com/wisbox/wisbox/internal/byproduct"
 	"github.com/wisbox/wisbox/internal/journal"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -24,12 +25,12 @@ const (
 	pruneEvery = 32  // calls between two checks of the number
 )
 
-const (
+var (
 	// stepTime bounds the work for a step before a call, and after a call whose caller may be gone.
-	stepTime = 2 * time.Minute
+	stepTime = patience.For(2 * time.Minute)
 	// freeingTime bounds the step of a call that frees disk space, and the snapshot before an undo:
 	// both continue without it.
-	freeingTime = 8 * time.Second
+	freeingTime = patience.For(8 * time.Second)
 )
 
 // Options are the options of a session's steps. Store and Log are required.

@@ -24,6 +24,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/wisbox/wisbox/internal/jsonfile"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
@@ -82,9 +83,10 @@ const (
 	idLen        = 20
 	maxName      = 128 // characters
 	maxTemplates = 10_000
-	useWait      = 10 * time.Second // for users of a template to finish
 	lockEvery    = 20 * time.Millisecond
 )
+
+var useWait = patience.For(10 * time.Second) // for users of a template to finish
 
 var (
 	idForm   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{20}$`) })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/builds"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -46,9 +47,8 @@ const CreateTime = createTime
 // Bounds of builds.
 const (
 	buildsAtOnce   = 1
-	buildsOfOwner  = 4  // that are not done
-	buildsOfServer = 32 // that are not done
-	buildTime      = 30 * time.Minute
+	buildsOfOwner  = 4         // that are not done
+	buildsOfServer = 32        // that are not done
 	buildKept      = time.Hour // for builds that never began, and for results
 	maxUpload      = 1 << 30   // bytes of a build's files
 	maxLog         = 1 << 20   // bytes of output that are kept
@@ -57,6 +57,8 @@ const (
 	donePerOwner   = 8         // builds whose result is kept
 	logPage        = 100       // lines of an answer
 )
+
+var buildTime = patience.For(30 * time.Minute)
 
 // States of a build, as clients know them.
 const (

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/internal/stateroot"
 )
 
@@ -51,6 +52,9 @@ func quickly(args []string) (code int, done bool) {
 
 // onThisMachine reports whether commands are about this machine's sessions.
 func onThisMachine() bool {
+	if patience.Check() != nil { // the engine says what is wrong
+		return false
+	}
 	for _, name := range []string{"WISBOX_REMOTE", "WISBOX_POD"} {
 		if os.Getenv(name) != "" {
 			return false

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -23,9 +24,10 @@ import (
 const (
 	// endedFor is how long clients can connect to a program after its end.
 	endedFor = 30 * time.Second
-	// patience is how long a program waits for its client to read output, once 4 MiB are buffered.
-	patience = 5 * time.Second
 )
+
+// readWait is how long a program waits for its client to read output, once 4 MiB are buffered.
+var readWait = patience.For(5 * time.Second)
 
 type config struct {
 	Cmd  string            `json:"cmd"`
@@ -125,12 +127,12 @@ func (h *handler) start(ctx context.Context, r *http.Request, ask *startAsk, o *
 	if cmd.Timeout, err = timeoutOf(r); err != nil {
 		return err
 	}
-	opts := &wisbox.ProcessOptions{KeepStdin: ask.Stdin == nil || *ask.Stdin, AtOnce: true, Hold: patience, Tag: ask.Tag}
+	opts := &wisbox.ProcessOptions{KeepStdin: ask.Stdin == nil || *ask.Stdin, AtOnce: true, Hold: readWait, Tag: ask.Tag}
 	begun := make(chan struct{})
 	begin := sync.OnceFunc(func() { close(begun) })
 	defer begin()
 	stdout, stderr := writers(o, cmd.TTY != nil)
-	info, a, err := h.opts.Session.StartAttached(ctx, cmd, opts, &wisbox.AttachOptions{Stdout: gated{stdout, begun}, Stderr: gated{stderr, begun}, Hold: patience})
+	info, a, err := h.opts.Session.StartAttached(ctx, cmd, opts, &wisbox.AttachOptions{Stdout: gated{stdout, begun}, Stderr: gated{stderr, begun}, Hold: readWait})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
 // Signalled is the cause of a context that ended by a signal.
@@ -82,12 +84,13 @@ func (s *Signals) takenBy(take func(syscall.Signal) bool) (stop func()) {
 }
 
 const (
-	// Grace is the time that a program has after a signal before it is killed.
-	Grace = 10 * time.Second
 	// oneSignal is the time within which the same signal counts once: timeout(1) sends it to this
 	// process and then to its group.
 	oneSignal = 200 * time.Millisecond
 )
+
+// Grace is the time that a program has after a signal before it is killed.
+var Grace = patience.For(10 * time.Second)
 
 // Pass passes the name of the first signal on to a program. The program is killed by the end of ctx if it still runs
 // after the grace time, or at a second signal.
