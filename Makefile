@@ -147,6 +147,11 @@ test-gvisor: setup image ## the backend's suite and the integration tests with -
 test-podman5: setup image ## the backend's suite and some commands on Debian's next Podman, rootful and rootless: SUITE=trixie or forky
 	scripts/podman5.sh $(SUITE)
 
+.PHONY: test-vm
+test-vm: setup image ## everything that the README promises, on a real Debian in qemu with systemd and cgroup v2, as root and as a user: SUITE=bookworm or trixie; hours without KVM; needs root
+	@scripts/setup.sh qemu-system-x86:qemu-system-x86_64 qemu-utils:qemu-img
+	scripts/vm/test.sh $(or $(SUITE),trixie)
+
 # WISBOX_K8S_PORT and WISBOX_K8S keep clusters apart, see scripts/cluster/README.md.
 CLUSTER := $(CURDIR)/scripts/cluster/cluster.sh
 LOAD_POD = mkdir -p .cache; rm -f .cache/pod.tar; podman save -q -o .cache/pod.tar localhost/wisbox-pod:latest && $(CLUSTER) load .cache/pod.tar >/dev/null && rm .cache/pod.tar
@@ -211,7 +216,7 @@ soak: setup image ## random calls, kills and sessions under the race detector, a
 	WISBOX_KILLS=200 go test -count=1 -timeout 1h -run Killed ./snapshot
 
 .PHONY: nightly
-nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, real clients by the three ways, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 5,000 programs of the sandbox restricted, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, all scripts and the slowest packages with the race detector, all tests without rights, all cases and scripts and a thousand sessions on Kubernetes, dist twice
+nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, real clients by the three ways, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 5,000 programs of the sandbox restricted, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, all scripts and the slowest packages with the race detector, all tests without rights, all cases and scripts and a thousand sessions on Kubernetes, Debian 12 and 13 in qemu, dist twice
 	$(MAKE) --no-print-directory dist && cp dist/SHA256SUMS .cache/first && $(MAKE) --no-print-directory dist && cmp .cache/first dist/SHA256SUMS
 	@scripts/setup.sh npm:npm default-jdk-headless:javac wget:wget python3-requests:/usr/lib/python3/dist-packages/requests
 	CGO_ENABLED=1 WISBOX_NIGHTLY=1 go test -race -count=1 -timeout 1h $(UNIT)
@@ -221,6 +226,8 @@ nightly: setup image ## proofs that are too long for each change: 1 GB by each w
 	WISBOX_NIGHTLY=1 go test -v -count=1 ./integration/page
 	WISBOX_NIGHTLY=1 $(MAKE) --no-print-directory test-cluster
 	$(MAKE) --no-print-directory test-kwok
+	$(MAKE) --no-print-directory test-vm SUITE=bookworm
+	$(MAKE) --no-print-directory test-vm SUITE=trixie
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for SECONDS_PER_FUZZ seconds

@@ -1,0 +1,35 @@
+# What every part begins with. Each check is a line: ok, or FAILED with its commands and their output.
+export PATH=/opt/wisbox:$PATH:/usr/sbin:/sbin
+export IMAGE; IMAGE=$(wisbox version | awk '$1 == "image" { print $2 }')
+# Under emulation everything is slower, and wisbox is told so.
+export WISBOX_SLOW; WISBOX_SLOW=$(cat /opt/wisbox/slow)
+mkdir -p ~/bed
+cd ~/bed || exit 1
+failed=0
+
+# check NAME <<'E' … E: runs lines of bash, of which none may fail.
+check() {
+    local began=$SECONDS script out rc=0
+    script=$(cat)
+    out=$(timeout -k 10 "${LIMIT:-900}" bash -xeuo pipefail -c "$(declare -f json cgroup fails); $script" </dev/null 2>&1) || rc=$?
+    if [ $rc = 0 ]; then
+        printf 'ok      %s (%d s)\n' "$1" $((SECONDS - began))
+    else
+        printf 'FAILED  %s (%d s)\n' "$1" $((SECONDS - began))
+        printf 'exit code %s\n%s\n' "$rc" "$out" | tail -c 6000 | sed 's/^/        /'
+        failed=1
+    fi
+}
+
+# fails COMMAND…: the opposite of its outcome. A plain ! would not end the check.
+fails() { if "$@"; then return 1; fi; }
+
+# json EXPRESSION: of the JSON in the standard input, called d.
+json() { python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }
+
+# cgroup SESSION: the folder of its container's cgroup.
+cgroup() {
+    local pid
+    pid=$(podman inspect -f '{{.State.Pid}}' "$(podman ps -q -f "label=wisbox.sandbox=$1" | head -n 1)")
+    echo "/sys/fs/cgroup$(cut -d: -f3 "/proc/$pid/cgroup" | head -n 1)"
+}

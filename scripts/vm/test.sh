@@ -1,0 +1,77 @@
+#!/bin/bash
+# Asserts wisbox's promises on a real Debian in qemu, as root and as a user with a
+# login of systemd's:
+#
+#     scripts/vm/test.sh SUITE [root|user [PART…]]
+#
+# Each check is a line; .cache/vm/SUITE/log-WHO-PART.txt has them too. A part is a
+# file of inside/; each is a login of its own. WISBOX_VM_ON=1 leaves the machine on
+# for the next run, which then uses it as it is.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+suite=$1
+people=${2:-root user}
+chosen=("${@:3}")
+vm=scripts/vm/vm.sh
+place=${WISBOX_VM:-$PWD/.cache/vm}/$suite
+usual=(signals doctor demo limits life net serve logout-1 logout-2 creates suite)
+
+# What the guest gets at /opt/wisbox.
+pack() {
+    local extra=$place/extra tags
+    tags=$(go env GOFLAGS | tr ' ' '\n' | sed -n 's/^-tags=//p')
+    rm -rf "$extra"
+    mkdir -p "$extra/examples"
+    cp bin/wisbox "$extra/"
+    cp -r examples/project "$extra/examples/"
+    go build -ldflags=-s -o "$extra/demo" ./examples/demo
+    go test -c -vet=off -ldflags='-s -w' -o "$extra/integration.test" ./integration
+    go test -c -vet=off -ldflags='-s -w' -tags="$tags,integration" -o "$extra/podman.test" ./podman
+    # How much slower an emulated machine is, generously.
+    if [ -w /dev/kvm ]; then echo 1; else echo "${WISBOX_SLOW:-20}"; fi >"$extra/slow"
+    chmod -R a+rX "$extra"
+}
+
+part() {
+    local who=$1 name=$2 log=$place/log-$1-$2.txt
+    echo "--- $suite, $who: $name"
+    { cat scripts/vm/inside/lib.sh "scripts/vm/inside/$name.sh"; echo 'exit $failed'; } |
+        "$vm" "$suite" in "$who" 'bash -s' 2>&1 | tee "$log" || failed+=("$who: $name")
+}
+
+# Everything, with a reboot between the parts that belong around it.
+everything() {
+    local who=$1 name
+    for name in "${usual[@]}"; do part "$who" "$name"; done
+    if [ "$who" = root ]; then
+        part root unit-1
+        "$vm" "$suite" in user 'for _ in $(seq 300); do [ -d /run/user/0 ] || break; sleep 1; done' # the last login of root has ended
+        part root unit-2
+    else
+        part user nobus
+    fi
+    part "$who" reboot-1
+    "$vm" "$suite" reboot
+    part "$who" reboot-2
+}
+
+scripts/vm/disk.sh "$suite"
+if ! "$vm" "$suite" alive; then
+    pack
+    "$vm" "$suite" up "$place/extra"
+fi
+[ -n "${WISBOX_VM_ON:-}" ] || trap '"$vm" "$suite" down' EXIT
+failed=()
+rm -f "$place"/log-*.txt
+for who in $people; do
+    if [ ${#chosen[@]} -eq 0 ]; then
+        everything "$who"
+    else
+        for name in "${chosen[@]}"; do part "$who" "$name"; done
+    fi
+done
+[ ${#failed[@]} -gt 0 ] || { echo "vm: everything holds on $suite"; exit 0; }
+echo "vm: FAILED on $suite:"
+printf '  %s\n' "${failed[@]}"
+grep -H '^FAILED' "$place"/log-*.txt | sed "s#$place/log-#  #" || true
+exit 1
