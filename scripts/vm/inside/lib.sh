@@ -30,6 +30,6 @@ json() { python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }
 # cgroup SESSION: the folder of its container's cgroup.
 cgroup() {
     local pid
-    pid=$(podman inspect -f '{{.State.Pid}}' "$(podman ps -q -f "label=wisbox.sandbox=$1" | head -n 1)")
+    pid=$(podman inspect -f '{{.State.Pid}}' "$(podman ps -aq -f "label=wisbox.sandbox=$1" | head -n 1)")
     echo "/sys/fs/cgroup$(cut -d: -f3 "/proc/$pid/cgroup" | head -n 1)"
 }
