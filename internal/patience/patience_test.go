@@ -81,7 +81,7 @@ func TestEveryWaitIsStretched(t *testing.T) {
 		}
 	}
 	for name := range asItIs {
-		assert.True(t, used[name], "%s is listed in vain", name)
+		assert.True(t, used[name], "%s is listed, but no wait has that name", name)
 	}
 }
 

@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 suite=$1
-people=${2:-root user}
+logins=${2:-root user}
 chosen=("${@:3}")
 vm=scripts/vm/vm.sh
 place=${WISBOX_VM:-$PWD/.cache/vm}/$suite
@@ -63,11 +63,11 @@ fi
 [ -n "${WISBOX_VM_ON:-}" ] || trap '"$vm" "$suite" down' EXIT
 failed=()
 rm -f "$place"/log-*.txt
-for who in $people; do
+for login in $logins; do
     if [ ${#chosen[@]} -eq 0 ]; then
-        everything "$who"
+        everything "$login"
     else
-        for name in "${chosen[@]}"; do part "$who" "$name"; done
+        for name in "${chosen[@]}"; do part "$login" "$name"; done
     fi
 done
 [ ${#failed[@]} -gt 0 ] || { echo "vm: everything holds on $suite"; exit 0; }

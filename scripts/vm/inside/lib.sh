@@ -1,7 +1,7 @@
 # What every part begins with. Each check is a line: ok, or FAILED with its commands and their output.
 export PATH=/opt/wisbox:$PATH:/usr/sbin:/sbin
 export IMAGE; IMAGE=$(wisbox version | awk '$1 == "image" { print $2 }')
-# Under emulation everything is slower, and wisbox is told so.
+# How much slower than hardware this machine is.
 export WISBOX_SLOW; WISBOX_SLOW=$(cat /opt/wisbox/slow)
 mkdir -p ~/bed
 cd ~/bed || exit 1
