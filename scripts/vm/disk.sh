@@ -55,7 +55,7 @@ configure() {
     echo 'nameserver 10.0.2.3' >"$root/etc/resolv.conf" # qemu's own network
     printf '[Match]\nName=en* eth*\n[Network]\nDHCP=ipv4\nIPv6AcceptRA=no\n' >"$root/etc/systemd/network/net.network"
     chroot "$root" systemctl enable -q systemd-networkd ssh
-    chroot "$root" systemctl mask -q systemd-networkd-wait-online apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
+    chroot "$root" systemctl mask -q systemd-networkd-wait-online apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer serial-getty@ttyS0.service \
         e2scrub_all.timer e2scrub_reap.service man-db.timer
     # systemd and sshd have limits of their own, which emulation is too slow for.
     install -D /dev/stdin "$root/etc/systemd/system.conf.d/slow.conf" <<<$'[Manager]\nDefaultTimeoutStartSec=900\nDefaultTimeoutStopSec=120'
