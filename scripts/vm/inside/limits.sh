@@ -76,7 +76,7 @@ check 'the disk is full' <<'E'
 wisbox call lim shell_execute '{"script": "dd if=/dev/zero of=/workspace/a bs=1M count=100 2>&1; stat -c %s /workspace/a", "timeout": 120}' | tee out || true
 case $(id -u) in
 0) json 'd["stdout"]' <out | grep 'No space left' ;;
-*) json 'd["status"]' <out | grep -x no_space ;; # a watcher ends it
+*) json 'd["status"]' <out | grep -x disk_limit ;; # a watcher ends it
 esac
 wisbox exec lim -- rm -f a || wisbox call lim delete_file '{"path": "a"}'
 E
