@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -67,7 +68,7 @@ func Untaken(err error) bool {
 
 // TakeWait is how long a holder has to take an operation. A busy one needs milliseconds. Tests change
 // it.
-var TakeWait = 30 * time.Second
+var TakeWait = patience.For(30 * time.Second)
 
 // hangUp is how long a cancelled operation has to report its progress.
 const hangUp = 2 * time.Second

@@ -7,11 +7,12 @@ import (
 	"net"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // requestTime is the time that a guest has for its request and for Go.
-const requestTime = time.Minute
+var requestTime = patience.For(time.Minute)
 
 // ServeGuest is like [ServeConn] for a client that may be hostile. It calls begin with the size of
 // the request before it reads the request. If begin fails, its error is the answer; end is called

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/wisbox/wisbox/internal/patience"
 )
 
-const pairTime = 5 * time.Second
+var pairTime = patience.For(5 * time.Second)
 
 // pair returns the ends of a connection with descriptors. It uses TCP, which has resets, over this
 // machine's loopback, and refuses other clients that connect meanwhile.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -65,7 +66,7 @@ var (
 
 // farewell is the time that a client has to take the last frames when the holder ends, so that a
 // client that stalls can't keep it alive.
-const farewell = 5 * time.Second
+var farewell = patience.For(5 * time.Second)
 
 // restAfter is the time without a client after which a holder gives freed memory back to the system: most holders do
 // nothing most of the time, and there may be hundreds.
@@ -180,7 +181,7 @@ func (h *Holder) lookIdle() {
 const lastCall = 200 * time.Millisecond
 
 // emptyTime bounds the removal of an idle sandbox.
-const emptyTime = 30 * time.Second
+var emptyTime = patience.For(30 * time.Second)
 
 func (h *Holder) removeSandbox() {
 	ctx, cancel := context.WithTimeout(context.Background(), emptyTime)

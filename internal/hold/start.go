@@ -23,7 +23,7 @@ import (
 )
 
 // startWait bounds the start of a holder.
-const startWait = 30 * time.Second
+var startWait = patience.For(30 * time.Second)
 
 // Root finds and starts the holders of one state root's sessions. Its methods may be called from
 // many goroutines at once.
@@ -239,4 +239,4 @@ func Ready(stdout *os.File) func() {
 }
 
 // stopWait bounds the end of a holder, which first kills its programs and removes the container.
-const stopWait = 30 * time.Second
+var stopWait = patience.For(30 * time.Second)
