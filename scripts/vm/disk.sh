@@ -73,7 +73,9 @@ fill_stores() {
     local store=$root/var/lib/containers/storage users=$root/home/user/.local/share/containers/storage run
     run=$(mktemp -d)
     mkdir -p "$store" "${users%/*}"
-    podman save -q "$image" localhost/wisbox:latest | podman --root "$store" --runroot "$run" --storage-driver overlay load -q
+    printf 'FROM %s\nEXPOSE 9000\nCMD ["python3", "-m", "http.server", "9000"]\n' "$image" | podman build -q -t localhost/bed-service - # for a service
+    podman save -q -m "$image" localhost/wisbox:latest localhost/bed-service:latest | podman --root "$store" --runroot "$run" --storage-driver overlay load -q
+    podman rmi -f localhost/bed-service:latest
     rm -rf "$run" "$store"/{libpod,tmp,mounts,defaultNetworkBackend,db.sql} "$store/overlay/.has-mount-program"
     cp -a "$store" "$users"
     python3 "$here/owners.py" "$root/home/user/.local"

@@ -28,8 +28,8 @@ check 'no network without a rule' <<'E'
 E
 
 check 'a service' <<'E'
-wisbox session create svc --service "web=$IMAGE,port=9000,command=python3 -m http.server 9000"
-[ "$(wisbox exec svc -- python3 -c 'import urllib.request as u; print(u.urlopen("http://web:9000/", timeout=100).status)')" = 200 ]
-wisbox --json session inspect svc | tee svc.json | json 'd.get("gaps", []) + d["sandbox"].get("gaps", []) + [g for c in d.get("services", []) for g in ([c["gap"]] if c.get("gap") else [])]'
+wisbox session create svc --service web=localhost/bed-service:latest
+[ "$(wisbox exec svc -- python3 -c 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:9000/", timeout=100).status)')" = 200 ]
+wisbox session inspect svc
 wisbox rm svc
 E
