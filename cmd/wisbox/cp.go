@@ -91,7 +91,7 @@ func placeOf(s string) place {
 func (a *app) runCp(ctx context.Context, opts *cpOptions, from, to string) error {
 	src, dst := placeOf(from), placeOf(to)
 	if (src.session == "") == (dst.session == "") {
-		return usageError{errors.New("one of the two must be SESSION:PATH, and the other a path on the host or -; for example: wisbox cp FILE SESSION:")}
+		return usageError{errors.New("one of the two must be SESSION:PATH, and the other a path on the host or -, as in wisbox cp FILE SESSION:PATH")}
 	}
 	_, fromSystem := outside(src.path)
 	_, toSystem := outside(dst.path)

@@ -223,7 +223,7 @@ func (f *front) forwarded(r *httputil.ProxyRequest) {
 // server need not have understood it.
 func (f *front) opens(value string) bool {
 	texts := words(value)
-	for _, text := range strings.Fields(value) {
+	for text := range strings.FieldsSeq(value) {
 		if raw, err := base64.StdEncoding.DecodeString(text); err == nil { // Basic
 			texts = append(texts, words(string(raw))...)
 		}
