@@ -1,7 +1,6 @@
 package hostmount
 
 import (
-	"path"
 	"strings"
 
 	"github.com/docker/go-units"
@@ -37,7 +36,7 @@ type Mount struct {
 //
 //	HOST[:DEST][,include=GLOB]…[,exclude=GLOB]…[,max-bytes=N][,follow-symlinks]
 //
-// DEST is a path in the workspace, with or without /workspace/ before it. It follows the last colon of the first part, so a host path with a colon needs a
+// DEST is a path in the workspace, also with a slash before it. It follows the last colon of the first part, so a host path with a colon needs a
 // DEST or a colon at its end ("/a:b:"). Without DEST the MountPath is ".": a
 // directory's content, or a file, goes to the workspace's root. A comma within braces
 // does not separate ("include=*.{c,h}"); a host path with another comma can't be
@@ -51,10 +50,6 @@ func Parse(spec string) (Mount, error) {
 		if m.MountPath == "" {
 			m.MountPath = "."
 		}
-	}
-	if strings.HasPrefix(m.MountPath, "/") && m.MountPath != "/workspace" && !strings.HasPrefix(m.MountPath, "/workspace/") {
-		return Mount{}, invalid("mount.mount_path", "the destination %q isn't in the workspace; write %q, which programs see as %q",
-			m.MountPath, strings.TrimLeft(m.MountPath, "/"), path.Join("/workspace", m.MountPath))
 	}
 	for _, option := range parts[1:] {
 		if err := m.option(option); err != nil {

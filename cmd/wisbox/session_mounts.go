@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -12,7 +13,9 @@ import (
 	units "github.com/docker/go-units"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 	"sync"
 )
@@ -78,6 +81,7 @@ func (a *app) open(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts
 	if err := a.buildImage(ctx, m, f, opts); err != nil {
 		return nil, err
 	}
+	a.sayWhere(opts.Mounts)
 	shown := a.showMounts(opts)
 	opts.OnMounted = func(report *hostmount.Report) {
 		shown()
@@ -88,6 +92,16 @@ func (a *app) open(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts
 		shown()
 	}
 	return s, f.mountError(err)
+}
+
+// sayWhere names the places of mounts whose destination reads like a path outside of the workspace, as Docker's do.
+func (a *app) sayWhere(mounts []hostmount.Mount) {
+	for _, m := range mounts {
+		to := path.Clean(m.MountPath)
+		if path.IsAbs(to) && to != "/" && to != sandbox.WorkspaceDir && !strings.HasPrefix(to, sandbox.WorkspaceDir+"/") {
+			fmt.Fprintf(a.err, "wisbox: mounts go into the workspace: programs see %s as %s\n", streams.Printable(to), streams.Printable(sandbox.WorkspaceDir+to))
+		}
+	}
 }
 
 // showMounts shows on a terminal the progress of copying the mounts.
