@@ -342,7 +342,7 @@ func elsewhere(err error) error {
 	if tool.KindOf(err) != tool.NotFound {
 		return err
 	}
-	return tool.Errorf(tool.NotFound, "process not found in this session; process_list lists the processes").In("process_id").Because(err)
+	return tool.Errorf(tool.NotFound, "process not found in this session; `wisbox ps SESSION` and process_list list the processes").In("process_id").Because(err)
 }
 
 // lookAtProcesses asks the holder if there is one, or if the last one was killed.

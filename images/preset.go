@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/wisbox/wisbox/sandbox"
@@ -284,7 +285,9 @@ func PresetOf(program string) string {
 	return ""
 }
 
-var tagged = regexp.MustCompile(`^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var tagged = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9][A-Za-z0-9._-]*$`)
+})
 
 // IsTagged reports whether a word looks like an image with a tag, as python:3.
-func IsTagged(word string) bool { return tagged.MatchString(word) }
+func IsTagged(word string) bool { return tagged().MatchString(word) }

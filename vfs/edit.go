@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -175,14 +176,14 @@ func unlike(text, old string) string {
 	switch {
 	case strings.Contains(plainly(text), plainly(old)):
 		return "it is there with other blanks, quotation marks or dashes, such as a no-break blank or a typographic quotation mark; read it again and copy these characters exactly"
-	case numbered.MatchString(old) && strings.Contains(text, numbered.ReplaceAllString(old, "")):
+	case numbered().MatchString(old) && strings.Contains(text, numbered().ReplaceAllString(old, "")):
 		return "it begins with the line numbers that read_file shows; leave them out"
 	}
 	return "read it again and copy the text exactly"
 }
 
 // numbered matches the line numbers of read_file and of cat -n.
-var numbered = regexp.MustCompile(`(?m)^ *[0-9]+( \| |\t|: )`)
+var numbered = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^ *[0-9]+( \| |\t|: )`) })
 
 // plainly writes a text with plain blanks, one in place of several, and with plain punctuation.
 func plainly(text string) string {
