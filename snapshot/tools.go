@@ -98,7 +98,7 @@ func (l Listing) Text() string {
 		fmt.Fprintf(&b, "%s  %s  %d files, %d bytes  %s\n", c.ID, c.CreatedAt, c.Files, c.Bytes, c.Label)
 	}
 	if l.Unlisted > 0 {
-		fmt.Fprintf(&b, "(and %d steps, from before single calls; steps: true lists them)\n", l.Unlisted)
+		fmt.Fprintf(&b, "(steps from before single calls that are not listed: %d; steps: true lists them)\n", l.Unlisted)
 	}
 	return b.String()
 }

@@ -94,7 +94,7 @@ func printSnapshots(w io.Writer, all listing, session string) {
 	}
 	_ = tw.Flush()
 	if all.Unlisted > 0 {
-		fmt.Fprintf(w, "and %d steps, see: wisbox undo %s --list\n", all.Unlisted, session)
+		fmt.Fprintf(w, "steps for undo that are not listed: %d; see: wisbox undo %s --list\n", all.Unlisted, session)
 	}
 }
 

@@ -329,7 +329,7 @@ func (s *Stack) lastDifference(ctx context.Context, steps []snapshot.Info, ignor
 }
 
 func (s *Stack) noStep(ctx context.Context, call string, steps []snapshot.Info) error {
-	const when = "calls leave steps only in a session with auto_snapshot, as wisbox create, agent, mcp and load make them without --no-undo"
+	const when = "calls leave no steps in a session without auto_snapshot (wisbox create --no-undo)"
 	if call != "" {
 		return tool.Errorf(tool.NotFound, "call %q has left no step; the log shows the calls, and %s", call, when).In("step")
 	}
