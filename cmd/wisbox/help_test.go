@@ -136,3 +136,15 @@ func TestTheVariablesAreDocumentedTwice(t *testing.T) {
 		assert.Contains(t, string(page), "`"+name+"`", name)
 	}
 }
+
+// TestUndoIsTheDefaultWhereSomebodyWorks: a person or an agent will take a call back; programs of run and eval are over at once.
+func TestUndoIsTheDefaultWhereSomebodyWorks(t *testing.T) {
+	root := (&app{}).newRootCmd()
+	for name, want := range map[string]string{"create": "true", "agent": "true", "mcp": "true", "run": "false", "eval python": "false"} {
+		cmd, _, err := root.Find(strings.Fields(name))
+		require.NoError(t, err)
+		steps := cmd.Flags().Lookup("auto-snapshot")
+		require.NotNil(t, steps, name)
+		assert.Equal(t, want, steps.Value.String(), name)
+	}
+}
