@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -59,9 +60,11 @@ func (r Root) endUnreachable(ctx context.Context, pid int, name string) (killed 
 // A holder that starts doesn't have its session open yet.
 func (r Root) unreachable(pid int) (session string, yes bool) {
 	proc := fmt.Sprintf("/proc/%d", pid)
-	line, _ := os.ReadFile(proc + "/cmdline")
-	argv := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-	if len(argv) < 3 || argv[1] != "__hold" || pid == os.Getpid() || !r.isOf(proc) {
+	if pid == os.Getpid() || !isOurs(proc) {
+		return "", false
+	}
+	argv := strings.Split(strings.TrimRight(beginning(proc+"/cmdline", maxArgs), "\x00"), "\x00")
+	if len(argv) < 3 || argv[1] != "__hold" || !r.isOf(proc) {
 		return "", false
 	}
 	session = argv[len(argv)-1]
@@ -85,15 +88,42 @@ func (r Root) unreachable(pid int) (session string, yes bool) {
 	return session, open
 }
 
-// isOf reports whether a process is this user's, and was started for this state root.
-func (r Root) isOf(proc string) bool {
+// A program can make its command line and its environment as long as its address space.
+const (
+	maxArgs = 64 << 10
+	maxEnv  = 8 << 20 // more than the kernel passes to a program
+)
+
+// beginning returns at most max bytes of a file of /proc.
+func beginning(path string, max int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, max))
+	return string(text)
+}
+
+// isOurs reports whether a process is this user's, and no program of a sandbox: without root, these have the same user,
+// but another user namespace.
+func isOurs(proc string) bool {
 	info, err := os.Stat(proc)
-	own, statErr := os.Stat(r.CacheDir)
-	if err != nil || statErr != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
+	if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
 		return false
 	}
-	env, _ := os.ReadFile(proc + "/environ")
-	for variable := range strings.SplitSeq(string(env), "\x00") {
+	its, err := os.Stat(proc + "/ns/user")
+	own, ownErr := os.Stat("/proc/self/ns/user")
+	return err == nil && ownErr == nil && os.SameFile(its, own)
+}
+
+// isOf reports whether a process was started for this state root.
+func (r Root) isOf(proc string) bool {
+	own, err := os.Stat(r.CacheDir)
+	if err != nil {
+		return false
+	}
+	for variable := range strings.SplitSeq(beginning(proc+"/environ", maxEnv), "\x00") {
 		if root, ok := strings.CutPrefix(variable, "WISBOX_CACHE="); ok {
 			its, err := os.Stat(proc + "/root" + root)
 			return err == nil && os.SameFile(its, own)
