@@ -296,3 +296,13 @@ func TestACancelledExaminationFindsNothingBroken(t *testing.T) {
 	assert.Empty(t, lines(r, doctor.Broken))
 	assert.Contains(t, lines(r, doctor.Skipped), "memory")
 }
+
+func TestAProgramThatEndsOfItsSocketsIsHeld(t *testing.T) {
+	h := well()
+	h.ends["socket.SO_RCVBUF"], h.says["socket.SO_RCVBUF"] = sandbox.StatusOOMKilled, ""
+	for _, l := range doctor.Examine(t.Context(), h, machine(t)).Lines {
+		if l.Name == "sockets" {
+			assert.Equal(t, doctor.Line{Name: "sockets", Status: doctor.OK, Detail: "a program that left over 128 MiB in sockets was ended"}, l)
+		}
+	}
+}

@@ -215,9 +215,11 @@ print(waits >> 20)`)
 	if broken != nil {
 		return *broken
 	}
+	if res.Status == sandbox.StatusOOMKilled {
+		return t.hold("memory", "sockets", true, "a program that left over 128 MiB in sockets was ended")
+	}
 	n, err := strconv.ParseInt(out, 10, 64)
-	held := res.Status == sandbox.StatusOOMKilled || err == nil && n <= small.Memory>>20
-	return t.hold("memory", "sockets", held, fmt.Sprintf("%s MiB could wait in sockets with a memory limit of 128 MiB", firstLine(out)))
+	return t.hold("memory", "sockets", err == nil && n <= small.Memory>>20, fmt.Sprintf("%s MiB could wait in sockets with a memory limit of 128 MiB", firstLine(out)))
 }
 
 // hold returns a line that isn't a limit of its own but has the same fix as one.

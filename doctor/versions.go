@@ -111,7 +111,7 @@ func (e *examination) devices() Line {
 		return Line{
 			"devices", NotEnforced,
 			e.service.Runtime + " may give a device node of this machine, such as /dev/null, to a container's user; wisbox puts that back after each start, and --strict refuses this runtime",
-			"update crun to 1.24 or later, or runc to 1.1.5 or later",
+			"update crun to 1.24 or later; or install runc 1.1.5 or later, as in Debian 12 and 13, and write runtime = \"runc\" below [engine] in /etc/containers/containers.conf",
 		}
 	}
 	return Line{"devices", OK, "containers leave this machine's device nodes alone", ""}
