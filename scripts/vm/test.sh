@@ -5,8 +5,11 @@
 #     scripts/vm/test.sh SUITE [root|user [PART…]]
 #
 # Each check is a line; .cache/vm/SUITE/log-WHO-PART.txt has them too. A part is a
-# file of inside/; each is a login of its own. WISBOX_VM_ON=1 leaves the machine on
-# for the next run, which then uses it as it is.
+# file of inside/, or two (logout, unit, reboot); each is a login of its own.
+#
+# WISBOX_VM_ON=1 leaves the machine on for the next run, which then uses it as it is.
+# WISBOX_VM_CREATES is how many containers each of eight processes creates, usually 50.
+# WISBOX_VM_CHECKS is a pattern of checks of the backend's suite, usually all.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 suite=$1
@@ -14,7 +17,7 @@ logins=${2:-root user}
 chosen=("${@:3}")
 vm=scripts/vm/vm.sh
 place=${WISBOX_VM:-$PWD/.cache/vm}/$suite
-usual=(signals doctor demo limits life net serve logout-1 logout-2 creates suite)
+usual=(signals doctor demo limits life net serve logout creates suite)
 
 # What the guest gets at /opt/wisbox.
 pack() {
@@ -35,40 +38,44 @@ pack() {
 part() {
     local who=$1 name=$2 log=$place/log-$1-$2.txt
     echo "--- $suite, $who: $name"
-    { cat scripts/vm/inside/lib.sh "scripts/vm/inside/$name.sh"; echo 'exit $failed'; } |
+    { printf 'export CREATES=%q CHECKS=%q\n' "${WISBOX_VM_CREATES:-50}" "${WISBOX_VM_CHECKS:-}"; cat scripts/vm/inside/lib.sh "scripts/vm/inside/$name.sh"; echo 'exit $failed'; } |
         "$vm" "$suite" in "$who" 'bash -s' 2>&1 | tee "$log" || failed+=("$who: $name")
 }
 
-# Everything, with a reboot between the parts that belong around it.
-everything() {
-    local who=$1 name
-    for name in "${usual[@]}"; do part "$who" "$name"; done
-    if [ "$who" = root ]; then
-        part root unit-1
+# Some parts have two halves, with something of the machine's between them.
+whole() {
+    local who=$1 name=$2
+    case $name in
+    logout)
+        part "$who" logout-1
+        part "$who" logout-2
+        ;;
+    unit)
+        part "$who" unit-1
         "$vm" "$suite" in user 'for _ in $(seq 300); do [ -d /run/user/0 ] || break; sleep 1; done' # the last login of root has ended
-        part root unit-2
-    else
-        part user nobus
-    fi
-    part "$who" reboot-1
-    "$vm" "$suite" reboot
-    part "$who" reboot-2
+        part "$who" unit-2
+        ;;
+    reboot)
+        part "$who" reboot-1
+        "$vm" "$suite" reboot
+        part "$who" reboot-2
+        ;;
+    *) part "$who" "$name" ;;
+    esac
 }
 
-scripts/vm/disk.sh "$suite"
 if ! "$vm" "$suite" alive; then
+    scripts/vm/disk.sh "$suite"
     pack
     "$vm" "$suite" up "$place/extra"
 fi
 [ -n "${WISBOX_VM_ON:-}" ] || trap '"$vm" "$suite" down' EXIT
 failed=()
-rm -f "$place"/log-*.txt
+[ ${#chosen[@]} -gt 0 ] || rm -f "$place"/log-*.txt
 for login in $logins; do
-    if [ ${#chosen[@]} -eq 0 ]; then
-        everything "$login"
-    else
-        for name in "${chosen[@]}"; do part "$login" "$name"; done
-    fi
+    parts=("${chosen[@]}")
+    [ ${#parts[@]} -gt 0 ] || parts=("${usual[@]}" "$([ "$login" = root ] && echo unit || echo nobus)" reboot)
+    for name in "${parts[@]}"; do whole "$login" "$name"; done
 done
 [ ${#failed[@]} -gt 0 ] || { echo "vm: everything holds on $suite"; exit 0; }
 echo "vm: FAILED on $suite:"

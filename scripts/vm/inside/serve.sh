@@ -13,12 +13,13 @@ for _ in $(seq 600); do [ -z "$(podman ps -q)" ] || break; sleep 1; done # one i
 api() { curl -sS -m 600 -w ' %{http_code}' -H "X-API-Key: $(cat key)" -H 'content-type: application/json' "${@:2}" "http://127.0.0.1:3000$1"; }
 api /sandboxes -d '{"templateID": "base", "timeout": 3000}' | tee made | grep ' 201$'
 sed 's/ 201$//' made | json 'd["sandboxID"]' >sandbox
+sed 's/ 201$//' made | json 'd["envdAccessToken"]' >token
 cat >rpc.py <<'P'
 import json, struct, sys, urllib.request
 sandbox, command = sys.argv[1:]
 body = json.dumps({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", command]}}).encode()
 request = urllib.request.Request("http://127.0.0.1:3000/process.Process/Start", b"\0" + struct.pack(">I", len(body)) + body, {
-    "content-type": "application/connect+json", "connect-protocol-version": "1", "Host": f"49983-{sandbox}.localhost:3000", "authorization": "Basic dXNlcjo="})
+    "content-type": "application/connect+json", "connect-protocol-version": "1", "Host": f"49983-{sandbox}.localhost:3000", "authorization": "Basic dXNlcjo=", "x-access-token": open("token").read().strip()})
 print(urllib.request.urlopen(request, timeout=600).read())
 P
 python3 rpc.py "$(cat sandbox)" 'exit 42' | tee /dev/stderr | grep '"exitCode": *42'
