@@ -443,8 +443,9 @@ func (h *here) removeSandbox(ctx context.Context, name string) error {
 
 func (h *here) list(ctx context.Context) ([]overlay.Entry, error) {
 	all, err := h.store.List(ctx)
+	var locks hold.Locks
 	for i, e := range all {
-		if e.InUse && hold.Alone(filepath.Join(h.store.Path(), "sessions", e.ID)) {
+		if e.InUse && locks.Alone(filepath.Join(h.store.Path(), "sessions", e.ID)) {
 			all[i].InUse, all[i].Held = false, true
 		}
 	}

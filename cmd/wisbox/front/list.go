@@ -34,8 +34,9 @@ func entries() ([]overlay.Entry, bool) {
 	}
 	defer store.Close()
 	all, err := store.List(context.Background())
+	var locks hold.Locks
 	for i, e := range all {
-		if e.InUse && hold.Alone(filepath.Join(store.Path(), "sessions", e.ID)) {
+		if e.InUse && locks.Alone(filepath.Join(store.Path(), "sessions", e.ID)) {
 			all[i].InUse, all[i].Held = false, true
 		}
 	}
