@@ -24,7 +24,7 @@ const module = "github.com/wisbox/wisbox"
 // package must be in the list.
 var layers = map[string][]string{
 	// Leaves.
-	"tool": {"internal/clip"}, "sandbox": {}, "digest/digesttest": {},
+	"tool": {"internal/clip", "tool/answer"}, "tool/answer": {}, "sandbox": {}, "digest/digesttest": {},
 	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/exposition": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/patience": {}, "internal/pathname": {}, "internal/pool": {}, "internal/properties": {},
 	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/sys": {"internal/sys/internal/needs_linux_or_macos_see_docs_install"}, "internal/sys/internal/needs_linux_or_macos_see_docs_install": {},
@@ -32,7 +32,7 @@ var layers = map[string][]string{
 
 	// Over one leaf or two.
 	"internal/builds":      {"tool"},
-	"internal/beneath":     {"internal/retry", "internal/sys", "tool", "sandbox"},
+	"internal/beneath":     {"internal/retry", "internal/sys", "tool/answer", "sandbox"},
 	"internal/budget":      {"tool"},
 	"internal/capture":     {"sandbox"},
 	"internal/conformance": {"tool"},
@@ -59,7 +59,7 @@ var layers = map[string][]string{
 	"egress":        {"egress/policy"},
 
 	// Files, and stored states of them.
-	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "internal/stateroot", "internal/sys", "tool", "sandbox"},
+	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "internal/stateroot", "internal/sys", "tool/answer", "sandbox"},
 	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/holes", "internal/leftout", "internal/pathname", "internal/sys", "tool", "sandbox"},
 	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/holes", "internal/leftout", "internal/lock", "internal/oneline", "internal/pathname", "internal/sys", "tool", "sandbox"},
 	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/holes", "internal/lock", "internal/sys", "tool", "sandbox"},
@@ -104,12 +104,12 @@ var layers = map[string][]string{
 
 	// A session, and its views.
 	"internal/changes": {"hostmount", "internal/beneath", "internal/budget", "internal/byproduct", "internal/gitignore", "internal/leftout", "internal/plumbing", "internal/retry", "internal/sys", "snapshot", "tool"},
-	"internal/journal": {"internal/clip", "internal/redact", "tool"},
+	"internal/journal": {"internal/clip", "internal/redact", "tool/answer"},
 	"internal/steps":   {"internal/byproduct", "internal/journal", "internal/lock", "snapshot", "tool"},
 	"internal/box":     {"internal/clip", "internal/lock", "internal/redact", "internal/toolerr", "overlay", "sandbox", "tool", "vfs"},
 	"internal/door":    {"egress", "egress/policy", "internal/box", "internal/lock", "sandbox"},
 	"internal/inside":  {"internal/clip", "internal/toolerr", "sandbox", "tool"},
-	"internal/hold":    {"internal/journal", "internal/relay", "internal/rundir", "sandbox", "tool"},
+	"internal/hold":    {"internal/journal", "internal/relay", "internal/rundir", "sandbox", "tool/answer"},
 	"profile":          {"internal/clip", "internal/lock", "tool"},
 	"mcpserver":        {"httpguard", "internal/beat", "internal/mcptask", "tool", "vfs"},
 	"": {
@@ -133,11 +133,11 @@ var layers = map[string][]string{
 
 	// Programs of ours. Tests may import everything.
 	"internal/stateroot":              {},
-	"cmd/wisbox/internal/streams":     {"tool"},
-	"cmd/wisbox/internal/engine":      {"internal/rundir", "sandbox", "tool"},
+	"cmd/wisbox/internal/streams":     {"tool/answer"},
+	"cmd/wisbox/internal/engine":      {"internal/rundir", "sandbox", "tool/answer"},
 	"cmd/wisbox/internal/sessions":    {"cmd/wisbox/internal/streams", "overlay"},
 	"cmd/wisbox/internal/engine/pack": {"cmd/wisbox/internal/engine"},
-	"cmd/wisbox/front":                {"cmd/wisbox/internal/engine", "cmd/wisbox/internal/sessions", "cmd/wisbox/internal/streams", "internal/hold", "internal/stateroot", "overlay", "sandbox", "tool"},
+	"cmd/wisbox/front":                {"cmd/wisbox/internal/engine", "cmd/wisbox/internal/sessions", "cmd/wisbox/internal/streams", "internal/hold", "internal/stateroot", "overlay", "sandbox", "tool/answer"},
 	"cmd/wisbox": {"cmd/wisbox/internal/engine", "cmd/wisbox/internal/sessions", "cmd/wisbox/internal/streams", "cluster", "egress", "egress/policy", "httpguard",
 		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/holes", "internal/leftout", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
@@ -220,13 +220,13 @@ func TestOnlyClusterSpeaksToKubernetes(t *testing.T) {
 func TestTheFrontLinksLittle(t *testing.T) {
 	may := []string{
 		"cmd/wisbox/front", "cmd/wisbox/internal/engine", "cmd/wisbox/internal/sessions", "cmd/wisbox/internal/streams", "internal/audit", "internal/beneath", "internal/clip", "internal/hold", "internal/journal", "internal/lock", "internal/patience", "internal/quota", "internal/redact", "internal/relay", "internal/retry", "internal/rundir",
-		"internal/stateroot", "internal/sys", "overlay", "sandbox", "tool", "github.com/oklog/ulid/v2", "golang.org/x/sync/semaphore", "github.com/docker/go-units", "github.com/gofrs/flock", "github.com/google/jsonschema-go/jsonschema", "golang.org/x/sys/unix", "golang.org/x/term",
+		"internal/stateroot", "internal/sys", "overlay", "sandbox", "tool/answer", "github.com/oklog/ulid/v2", "golang.org/x/sync/semaphore", "github.com/docker/go-units", "github.com/gofrs/flock", "golang.org/x/sys/unix", "golang.org/x/term",
 	}
 	for _, p := range packages(t) {
 		if short(p.ImportPath) != "cmd/wisbox/front" {
 			continue
 		}
-		assert.Less(t, len(p.Deps), 165)
+		assert.Less(t, len(p.Deps), 160)
 		for _, dep := range p.Deps {
 			first, _, _ := strings.Cut(dep, "/")
 			assert.True(t, !strings.Contains(first, ".") || strings.Contains(dep, "/internal/sys/internal/") || slices.Contains(may, short(dep)), "it links %s", dep)

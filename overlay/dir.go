@@ -14,7 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/audit"
 	"github.com/wisbox/wisbox/internal/beneath"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 const (
@@ -143,14 +143,14 @@ func (d *Dir) isCurrent() bool {
 func (d *Dir) load(ctx context.Context) error {
 	state, err := loadState(d.dir)
 	switch {
-	case tool.KindOf(err) == tool.Unsupported:
+	case answer.KindOf(err) == answer.Unsupported:
 		return err
 	case err != nil:
 		return lost(d.id, err)
 	case !state.of(d.id):
 		return lost(d.id, errors.New("the record is another session's"))
 	case state.Status == StateClosing:
-		return tool.Errorf(tool.Closed, "session %q is being removed; remove it again to finish that", d.id).In("session")
+		return answer.Errorf(answer.Closed, "session %q is being removed; remove it again to finish that", d.id).In("session")
 	}
 	d.state, d.recorded = state, nil
 	d.imaged = state.Disk != nil && state.Disk.Way == DiskImage
@@ -161,7 +161,7 @@ func (d *Dir) load(ctx context.Context) error {
 }
 
 func lost(id string, cause error) error {
-	return tool.Errorf(tool.Unavailable, "session %q is lost: its record can't be read; remove it (with its files) and create it again", id).In("session").Because(cause)
+	return answer.Errorf(answer.Unavailable, "session %q is lost: its record can't be read; remove it (with its files) and create it again", id).In("session").Because(cause)
 }
 
 // ID returns the session's name.

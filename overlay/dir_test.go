@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 func TestASecondClientSeesTheSameSession(t *testing.T) {
@@ -35,7 +35,7 @@ func TestASecondClientSeesTheSameSession(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, StateReady, state.Status)
 	_, err = s.Open(t.Context(), "unknown")
-	assert.Equal(t, tool.NotFound, tool.KindOf(err))
+	assert.Equal(t, answer.NotFound, answer.KindOf(err))
 }
 
 func TestARecordThatStaysTheSameIsNotWritten(t *testing.T) {
@@ -112,7 +112,7 @@ func TestTheWriteLockIsExclusiveAndEndsWithItsContext(t *testing.T) {
 	for _, d := range []*Dir{a, b} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err := d.Lock(ctx)
-		assert.Equal(t, tool.Timeout, tool.KindOf(err))
+		assert.Equal(t, answer.Timeout, answer.KindOf(err))
 		cancel()
 	}
 	unlock()
@@ -135,7 +135,7 @@ func TestAWriteLockThatStaysTakenIsBusyAfterItsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		_, err := b.Lock(t.Context())
-		assert.Equal(t, tool.Busy, tool.KindOf(err))
+		assert.Equal(t, answer.Busy, answer.KindOf(err))
 		assert.Equal(t, LockWait, time.Since(begin))
 	})
 }
@@ -168,7 +168,7 @@ func TestADeletedWorkspaceIsSaidAndMadeAnew(t *testing.T) {
 	require.NoError(t, d.Check(t.Context()))
 	require.NoError(t, os.RemoveAll(d.WorkspacePath()))
 	err := d.Check(t.Context())
-	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+	assert.Equal(t, answer.Unavailable, answer.KindOf(err))
 	assert.ErrorContains(t, err, "reset")
 	require.NoError(t, d.Remake(t.Context()))
 	require.NoError(t, d.Check(t.Context()))
@@ -215,9 +215,9 @@ func TestALinkInPlaceOfTheWorkspaceIsRefused(t *testing.T) {
 		d := create(t, s, &CreateOptions{Kept: true})
 		require.NoError(t, os.Rename(d.WorkspacePath(), d.WorkspacePath()+"-away"))
 		require.NoError(t, replace(d.WorkspacePath()))
-		assert.Equal(t, tool.Unavailable, tool.KindOf(d.Check(t.Context())))
+		assert.Equal(t, answer.Unavailable, answer.KindOf(d.Check(t.Context())))
 		_, err := s.Open(t.Context(), d.ID())
-		assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+		assert.Equal(t, answer.Unavailable, answer.KindOf(err))
 		require.NoError(t, d.Remake(t.Context()))
 		require.NoError(t, d.Check(t.Context()))
 		entries, err := os.ReadDir(d.WorkspacePath())
@@ -240,7 +240,7 @@ func TestResetEmptiesTheWorkspaceAndOtherClientsNotice(t *testing.T) {
 	require.NoError(t, a.Check(t.Context()))
 	assert.NoFileExists(t, filepath.Join(a.WorkspacePath(), "old"))
 	put(t, a.Workspace(), "new", "x")
-	assert.Equal(t, tool.Unavailable, tool.KindOf(b.Check(t.Context())))
+	assert.Equal(t, answer.Unavailable, answer.KindOf(b.Check(t.Context())))
 	require.NoError(t, b.Remake(t.Context()))
 	_, err = b.Workspace().Stat("new")
 	assert.NoError(t, err, "the workspace that another client made is taken over")
@@ -253,9 +253,9 @@ func TestADeletedSessionIsClosed(t *testing.T) {
 	s := newStore(t)
 	d := create(t, s, &CreateOptions{ID: "x"})
 	require.NoError(t, os.RemoveAll(filepath.Join(s.path, "sessions/x")))
-	assert.Equal(t, tool.Closed, tool.KindOf(d.Check(t.Context())))
-	assert.Equal(t, tool.Closed, tool.KindOf(d.Remake(t.Context())))
-	assert.Equal(t, tool.Closed, tool.KindOf(d.Reset(t.Context())))
+	assert.Equal(t, answer.Closed, answer.KindOf(d.Check(t.Context())))
+	assert.Equal(t, answer.Closed, answer.KindOf(d.Remake(t.Context())))
+	assert.Equal(t, answer.Closed, answer.KindOf(d.Reset(t.Context())))
 }
 
 func TestTmpIsEmptiedWhenNobodyElseIsThere(t *testing.T) {
@@ -288,7 +288,7 @@ func TestTheLogIsLinesAndMendsACutRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, raw[:len(raw)-3], 0o600))
 	require.NoError(t, d.Close())
-	assert.Equal(t, tool.Closed, tool.KindOf(d.AppendLog(1)))
+	assert.Equal(t, answer.Closed, answer.KindOf(d.AppendLog(1)))
 
 	d, err = s.Open(t.Context(), "x")
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	units "github.com/docker/go-units"
 
 	"github.com/wisbox/wisbox/internal/quota"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 const (
@@ -73,7 +73,7 @@ func (d *Dir) DiskState() []DiskLimit {
 func (d *Dir) ResizeDisk(ctx context.Context, bytes, inodes int64) error {
 	old := d.Current().Disk
 	if old == nil {
-		return tool.Errorf(tool.Unsupported, "the session was created without a disk limit, and can't get one").In("disk")
+		return answer.Errorf(answer.Unsupported, "the session was created without a disk limit, and can't get one").In("disk")
 	}
 	disk := *old
 	disk.Bytes, disk.Inodes = cmp.Or(bytes, disk.Bytes), cmp.Or(inodes, disk.Inodes)
@@ -108,9 +108,9 @@ func (d *Dir) fits(ctx context.Context, disk Disk) error {
 	}
 	switch {
 	case disk.Bytes > 0 && taken.Bytes > disk.Bytes:
-		return tool.Errorf(tool.Conflict, "the session's files take %s, more than %s; remove some first", units.BytesSize(float64(taken.Bytes)), units.BytesSize(float64(disk.Bytes))).In("disk")
+		return answer.Errorf(answer.Conflict, "the session's files take %s, more than %s; remove some first", units.BytesSize(float64(taken.Bytes)), units.BytesSize(float64(disk.Bytes))).In("disk")
 	case disk.Inodes > 0 && taken.Inodes > disk.Inodes:
-		return tool.Errorf(tool.Conflict, "the session has %d files and directories, more than %d; remove some first", taken.Inodes, disk.Inodes).In("inodes")
+		return answer.Errorf(answer.Conflict, "the session has %d files and directories, more than %d; remove some first", taken.Inodes, disk.Inodes).In("inodes")
 	}
 	return nil
 }
@@ -120,13 +120,13 @@ func (d *Dir) growImage(disk, old *Disk) error {
 	const instead = "; make another session for it: wisbox save this one, and load it with the new limits"
 	switch {
 	case disk.Inodes != old.Inodes:
-		return tool.Errorf(tool.Unsupported, "inodes can't change: this session's disk is an image, which has its entries from the start"+instead).In("inodes")
+		return answer.Errorf(answer.Unsupported, "inodes can't change: this session's disk is an image, which has its entries from the start"+instead).In("inodes")
 	case disk.Bytes < old.Bytes:
-		return tool.Errorf(tool.Unsupported, "disk can't become smaller: this session's disk is an image, which only grows"+instead).In("disk")
+		return answer.Errorf(answer.Unsupported, "disk can't become smaller: this session's disk is an image, which only grows"+instead).In("disk")
 	}
 	inodes, err := quota.GrowImage(d.hostPath(imageFile), d.hostPath(diskDir), disk.Bytes)
 	if errors.Is(err, quota.ErrUnable) {
-		return tool.Errorf(tool.Unsupported, "disk can't grow: this session's disk is an image, and this host doesn't let ext4 grow (it needs root with CAP_SYS_RESOURCE)"+instead).In("disk").Because(err)
+		return answer.Errorf(answer.Unsupported, "disk can't grow: this session's disk is an image, and this host doesn't let ext4 grow (it needs root with CAP_SYS_RESOURCE)"+instead).In("disk").Because(err)
 	}
 	if disk.Inodes > 0 {
 		disk.Inodes = inodes
@@ -260,7 +260,7 @@ func (d *Dir) mountDisk(ctx context.Context, kept bool) error {
 		return nil
 	}
 	if err := quota.MountImage(d.hostPath(imageFile), d.hostPath(diskDir), quota.Mounting{Durable: kept}); err != nil {
-		return tool.Errorf(tool.Unavailable, "the disk of session %q can't be mounted; that needs root and a loop device, as when it was made", d.id).In("session").Because(err)
+		return answer.Errorf(answer.Unavailable, "the disk of session %q can't be mounted; that needs root and a loop device, as when it was made", d.id).In("session").Because(err)
 	}
 	d.clearTmp()
 	return nil

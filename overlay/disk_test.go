@@ -18,7 +18,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 	_ "github.com/wisbox/wisbox/internal/properties"
 	"github.com/wisbox/wisbox/internal/quota"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 const mib = 1 << 20
@@ -98,7 +98,7 @@ func TestAProjectQuotaIsTakenWhereThereIsOne(t *testing.T) {
 	fill := func() {
 		assert.NoError(t, d.Room(t.Context()))
 		_ = d.Workspace().WriteFile("big", make([]byte, 20*mib), 0o600) // root may exceed a quota
-		assert.Equal(t, tool.NoSpace, tool.KindOf(d.Room(t.Context())))
+		assert.Equal(t, answer.NoSpace, answer.KindOf(d.Room(t.Context())))
 	}
 	fill()
 	require.NoError(t, d.Workspace().Remove("big"))
@@ -164,7 +164,7 @@ func TestAnImageThatAPersonUnmountsIsSaidAndMountedAgain(t *testing.T) {
 	require.NoError(t, d.SetState(StateReady))
 	put(t, d.Workspace(), "f", "x")
 	require.NoError(t, syscall.Unmount(d.hostPath(diskDir), syscall.MNT_DETACH))
-	require.Equal(t, tool.Unavailable, tool.KindOf(d.Check(t.Context())))
+	require.Equal(t, answer.Unavailable, answer.KindOf(d.Check(t.Context())))
 	require.NoError(t, d.Remake(t.Context()))
 	require.NoError(t, d.Check(t.Context()))
 	raw, err := d.Workspace().ReadFile("f")
@@ -263,7 +263,7 @@ func TestWhatIsCountedHasNoRoomAtItsLimitUntilSomethingGoes(t *testing.T) {
 	require.NoError(t, d.Room(t.Context()))
 	require.NoError(t, d.Workspace().WriteFile("big", make([]byte, 9*mib), 0o600))
 	err := d.Room(t.Context())
-	assert.Equal(t, tool.NoSpace, tool.KindOf(err))
+	assert.Equal(t, answer.NoSpace, answer.KindOf(err))
 	assert.ErrorContains(t, err, "8MiB")
 	require.NoError(t, d.Workspace().Remove("big"))
 	require.NoError(t, d.Room(t.Context()))
@@ -272,7 +272,7 @@ func TestWhatIsCountedHasNoRoomAtItsLimitUntilSomethingGoes(t *testing.T) {
 	}
 	assert.ErrorContains(t, d.Room(t.Context()), "500 files")
 	require.NoError(t, d.Reset(t.Context()))
-	assert.Equal(t, tool.NoSpace, tool.KindOf(d.Room(t.Context())), "staged files count too")
+	assert.Equal(t, answer.NoSpace, answer.KindOf(d.Room(t.Context())), "staged files count too")
 }
 
 // TestALimitThatIsCountedChangesAtOnce is the advice of the error for a full session, typed.
@@ -282,7 +282,7 @@ func TestALimitThatIsCountedChangesAtOnce(t *testing.T) {
 	err := d.Room(t.Context())
 	assert.ErrorContains(t, err, `wisbox call x rm '{"path":"FILE"}'`)
 	assert.ErrorContains(t, err, "wisbox update x --disk SIZE")
-	assert.Equal(t, tool.Conflict, tool.KindOf(d.ResizeDisk(t.Context(), 4*mib, 0)), "less than is there")
+	assert.Equal(t, answer.Conflict, answer.KindOf(d.ResizeDisk(t.Context(), 4*mib, 0)), "less than is there")
 	require.NoError(t, d.ResizeDisk(t.Context(), 20*mib, 0))
 	require.NoError(t, d.Room(t.Context()))
 	assert.EqualValues(t, 20*mib, d.DiskState()[0].Asked)
@@ -301,11 +301,11 @@ func TestADiskThatIsAnImageOnlyGrows(t *testing.T) {
 	d := create(t, imaged(t), &onDisk)
 	before := *d.State().Disk
 	for _, err := range []error{d.ResizeDisk(t.Context(), 4*mib, 0), d.ResizeDisk(t.Context(), 0, 1000)} {
-		assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+		assert.Equal(t, answer.Unsupported, answer.KindOf(err))
 		assert.ErrorContains(t, err, "an image")
 	}
 	assert.Equal(t, before, *d.State().Disk)
-	if err := d.ResizeDisk(t.Context(), 32*mib, 0); tool.KindOf(err) == tool.Unsupported {
+	if err := d.ResizeDisk(t.Context(), 32*mib, 0); answer.KindOf(err) == answer.Unsupported {
 		assert.ErrorContains(t, err, "CAP_SYS_RESOURCE")
 		assert.Equal(t, before, *d.State().Disk)
 		return
@@ -447,7 +447,7 @@ func TestAMeterNeverSaysLessThanThereIs(t *testing.T) {
 			},
 			"remove": func(rt *rapid.T) { _ = d.Workspace().Remove(rapid.StringMatching(`[a-d]`).Draw(rt, "name")) },
 			"": func(rt *rapid.T) {
-				said := tool.KindOf(d.Room(context.Background())) == tool.NoSpace
+				said := answer.KindOf(d.Room(context.Background())) == answer.NoSpace
 				dirs, err := d.fileDirs()
 				require.NoError(rt, err)
 				defer closeAll(dirs)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 func storeOnTmpfs(t *testing.T, options string) *Store {
@@ -50,12 +50,12 @@ func TestOnAFullFileSystemNothingIsHalfMadeAndRemovalWorks(t *testing.T) {
 	fill(t, d)
 
 	_, err := s.Create(t.Context(), &CreateOptions{ID: "more"})
-	assert.Equal(t, tool.NoSpace, tool.KindOf(err))
-	assert.Equal(t, tool.NoSpace, tool.KindOf(d.SetState(StateClosing)))
+	assert.Equal(t, answer.NoSpace, answer.KindOf(err))
+	assert.Equal(t, answer.NoSpace, answer.KindOf(d.SetState(StateClosing)))
 	state, err := d.Reload()
 	require.NoError(t, err)
 	assert.Equal(t, StateReady, state.Status, "the old record is whole")
-	assert.Equal(t, tool.NoSpace, tool.KindOf(s.Reserve(t.Context())))
+	assert.Equal(t, answer.NoSpace, answer.KindOf(s.Reserve(t.Context())))
 	entries, err := s.List(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, entries, 1)
@@ -109,8 +109,8 @@ func TestAReadOnlyFileSystemIsAnErrorAndNothingIsHalfMade(t *testing.T) {
 	kept(t, s, CreateOptions{ID: "x"})
 	require.NoError(t, syscall.Mount("tmpfs", s.path, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 	_, err := s.Create(t.Context(), &CreateOptions{ID: "y"})
-	assert.Equal(t, tool.Permission, tool.KindOf(err))
-	assert.Equal(t, tool.Permission, tool.KindOf(s.Remove(t.Context(), "x")))
+	assert.Equal(t, answer.Permission, answer.KindOf(err))
+	assert.Equal(t, answer.Permission, answer.KindOf(s.Remove(t.Context(), "x")))
 	entries, err := s.List(t.Context())
 	require.NoError(t, err)
 	require.Len(t, entries, 1)

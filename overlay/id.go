@@ -7,7 +7,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // idPattern excludes characters that split engine filters, and names that look like an option.
@@ -19,7 +19,7 @@ func CheckID(id string) error {
 	if idPattern().MatchString(id) {
 		return nil
 	}
-	return tool.Errorf(tool.Invalid, "a session's name must have 1 to 63 lower-case letters, digits and hyphens, and not start with a hyphen").In("session")
+	return answer.Errorf(answer.Invalid, "a session's name must have 1 to 63 lower-case letters, digits and hyphens, and not start with a hyphen").In("session")
 }
 
 // newID returns a random ID that sorts by its creation time.

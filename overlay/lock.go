@@ -10,7 +10,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/internal/patience"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 const (
@@ -33,7 +33,7 @@ func acquire(ctx context.Context, take func(context.Context, time.Duration) (boo
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return tool.Errorf(tool.Busy, "%s", busy)
+		return answer.Errorf(answer.Busy, "%s", busy)
 	}
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/wisbox/wisbox/internal/audit"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 const (
@@ -24,7 +24,7 @@ func (d *Dir) AppendLog(record any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return tool.Errorf(tool.Closed, "the session is closed").In("session")
+		return answer.Errorf(answer.Closed, "the session is closed").In("session")
 	}
 	return d.appendTo(&d.log, logFile, record)
 }
@@ -34,7 +34,7 @@ func (d *Dir) AppendEgress(record any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return tool.Errorf(tool.Closed, "the session is closed").In("session")
+		return answer.Errorf(answer.Closed, "the session is closed").In("session")
 	}
 	return d.appendTo(&d.egress, egressFile, record)
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/quota"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // seenAt is the workspace's path for programs.
@@ -67,7 +67,7 @@ func (d *Dir) Room(ctx context.Context) error {
 // directories.
 func (d *Dir) DiskUsed(ctx context.Context) (bytes, inodes int64, err error) {
 	if d.State().Disk == nil {
-		return 0, 0, tool.Errorf(tool.Unsupported, "the disk usage of a session without a disk limit isn't counted")
+		return 0, 0, answer.Errorf(answer.Unsupported, "the disk usage of a session without a disk limit isn't counted")
 	}
 	taken, err := d.measure(ctx, false)
 	return taken.Bytes, taken.Inodes, ioError(err, "count the session's files")
@@ -79,7 +79,7 @@ func (d *Dir) full(disk Disk, taken quota.Limit) error {
 	if disk.Bytes > 0 && taken.Bytes >= disk.Bytes {
 		what, flag = "disk limit of "+units.BytesSize(float64(disk.Bytes)), "disk SIZE"
 	}
-	return tool.Errorf(tool.NoSpace, "the session's %s is reached, so no program may start; delete files with the tool rm (on the host: wisbox call %s rm '{\"path\":\"FILE\"}'), "+
+	return answer.Errorf(answer.NoSpace, "the session's %s is reached, so no program may start; delete files with the tool rm (on the host: wisbox call %s rm '{\"path\":\"FILE\"}'), "+
 		"or raise the limit there with wisbox update %[2]s --%[3]s", what, d.id, flag)
 }
 

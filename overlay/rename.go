@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/sys"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // Rename renames a kept session, which keeps its files, snapshots and log. It returns busy at once if anybody has the
@@ -45,7 +45,7 @@ func (s *Store) Rename(ctx context.Context, id, to string, hasSandbox func(ctx c
 }
 
 func stopFirst(id string) error {
-	return tool.Errorf(tool.Busy, "session %q is in use; stop it first: wisbox stop %s", id, id).In("session")
+	return answer.Errorf(answer.Busy, "session %q is in use; stop it first: wisbox stop %s", id, id).In("session")
 }
 
 // Alone calls do with the record of a session that nobody has open, and that nobody can open meanwhile. It doesn't call
@@ -123,16 +123,16 @@ func (s *Store) rename(c *claim, to string) error {
 func renamable(dir *os.Root, id string) (State, error) {
 	state, err := loadState(dir)
 	switch {
-	case tool.KindOf(err) == tool.Unsupported:
+	case answer.KindOf(err) == answer.Unsupported:
 		return state, err
 	case err != nil || !state.of(id):
 		return state, lost(id, err)
 	case !state.Kept:
-		return state, tool.Errorf(tool.Unsupported, "session %q ends with the process that opened it; only kept sessions can be renamed", id).In("session")
+		return state, answer.Errorf(answer.Unsupported, "session %q ends with the process that opened it; only kept sessions can be renamed", id).In("session")
 	case state.Status == StatePaused:
-		return state, tool.Errorf(tool.Unavailable, "session %q is paused; resume it first: wisbox resume %s", id, id).In("session")
+		return state, answer.Errorf(answer.Unavailable, "session %q is paused; resume it first: wisbox resume %s", id, id).In("session")
 	case state.Status != StateReady:
-		return state, tool.Errorf(tool.Unavailable, "session %q is being made or removed; wait, or remove it", id).In("session")
+		return state, answer.Errorf(answer.Unavailable, "session %q is being made or removed; wait, or remove it", id).In("session")
 	}
 	return state, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // fileOf reads the file f of a session.
@@ -50,7 +50,7 @@ func TestARenamedSessionHasItsFilesAndTheOldNameIsFree(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "x", text)
 			_, err = s.Open(t.Context(), "x")
-			assert.Equal(t, tool.NotFound, tool.KindOf(err))
+			assert.Equal(t, answer.NotFound, answer.KindOf(err))
 			kept(t, s, CreateOptions{ID: "x"})
 			_, err = s.Sweep(t.Context(), nil)
 			require.NoError(t, err)
@@ -77,13 +77,13 @@ func TestASessionThatCanNotBeRenamedStaysAsItIs(t *testing.T) {
 	never := func(context.Context, string) (bool, error) { t.Error("asked for its sandbox"); return false, nil }
 	for _, c := range []struct {
 		id, to string
-		want   tool.Kind
+		want   answer.Kind
 	}{
-		{"x", "taken", tool.Exists}, {"x", "x", tool.Exists}, {"x", "lost", tool.Exists}, {"x", "Y", tool.Invalid}, {"x", "../y", tool.Invalid},
-		{"x", "", tool.Invalid}, {"..", "y", tool.Invalid}, {"nosuch", "y", tool.NotFound}, {"ephemeral", "y", tool.Unsupported},
-		{"paused", "y", tool.Unavailable}, {"lost", "y", tool.Unavailable},
+		{"x", "taken", answer.Exists}, {"x", "x", answer.Exists}, {"x", "lost", answer.Exists}, {"x", "Y", answer.Invalid}, {"x", "../y", answer.Invalid},
+		{"x", "", answer.Invalid}, {"..", "y", answer.Invalid}, {"nosuch", "y", answer.NotFound}, {"ephemeral", "y", answer.Unsupported},
+		{"paused", "y", answer.Unavailable}, {"lost", "y", answer.Unavailable},
 	} {
-		assert.Equal(t, c.want, tool.KindOf(s.Rename(t.Context(), c.id, c.to, never)), "%s to %s", c.id, c.to)
+		assert.Equal(t, c.want, answer.KindOf(s.Rename(t.Context(), c.id, c.to, never)), "%s to %s", c.id, c.to)
 	}
 	refused := errors.New("refused")
 	require.ErrorIs(t, s.Rename(t.Context(), "x", "y", func(context.Context, string) (bool, error) { return false, refused }), refused)
@@ -106,7 +106,7 @@ func TestASessionThatIsOpenIsNotRenamed(t *testing.T) {
 
 func busy(t *testing.T, err error) {
 	t.Helper()
-	assert.Equal(t, tool.Busy, tool.KindOf(err))
+	assert.Equal(t, answer.Busy, answer.KindOf(err))
 	assert.ErrorContains(t, err, `session "x" is in use; stop it first: wisbox stop x`)
 }
 
@@ -129,7 +129,7 @@ func TestOfManyRenamesToOneNameOneSucceeds(t *testing.T) {
 			won = ids[i]
 			continue
 		}
-		assert.Equal(t, tool.Exists, tool.KindOf(err))
+		assert.Equal(t, answer.Exists, answer.KindOf(err))
 		text, err := fileOf(t, s, ids[i])
 		require.NoError(t, err, "the others stay")
 		assert.Equal(t, ids[i], text)

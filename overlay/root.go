@@ -11,7 +11,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/wisbox/wisbox/internal/stateroot"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 func DefaultRoot() (string, error) {
 	dir, err := stateroot.Default()
 	if err != nil {
-		return "", tool.Errorf(tool.Unavailable, "there is no cache directory to keep sessions in; set WISBOX_CACHE or HOME").Because(err)
+		return "", answer.Errorf(answer.Unavailable, "there is no cache directory to keep sessions in; set WISBOX_CACHE or HOME").Because(err)
 	}
 	return dir, nil
 }
@@ -36,13 +36,13 @@ func DefaultRoot() (string, error) {
 func secureRoot(path string) (*os.Root, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			return nil, tool.Errorf(tool.Invalid, "the state directory can't be created there; set WISBOX_CACHE to another one").Because(err)
+			return nil, answer.Errorf(answer.Invalid, "the state directory can't be created there; set WISBOX_CACHE to another one").Because(err)
 		}
 		return nil, ioError(err, "make the state directory")
 	}
 	f, err := os.OpenFile(path, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, tool.Errorf(tool.Permission, "the state directory is a link or a file; set WISBOX_CACHE to a directory of your own").Because(err)
+		return nil, answer.Errorf(answer.Permission, "the state directory is a link or a file; set WISBOX_CACHE to a directory of your own").Because(err)
 	}
 	if err != nil {
 		return nil, ioError(err, "open the state directory")
@@ -60,13 +60,13 @@ func ownedAndClosed(f *os.File) error {
 		return ioError(err, "look at the state directory")
 	}
 	if int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
-		return tool.Errorf(tool.Permission, "the state directory belongs to another user; set WISBOX_CACHE to one of your own")
+		return answer.Errorf(answer.Permission, "the state directory belongs to another user; set WISBOX_CACHE to one of your own")
 	}
 	if info.Mode().Perm() == 0o700 {
 		return nil
 	}
 	if info.Mode()&fs.ModeSticky != 0 || !emptyOrOurs(f) {
-		return tool.Errorf(tool.Permission, "the state directory is open to other users and holds other files; set WISBOX_CACHE to a new directory, or make it mode 0700")
+		return answer.Errorf(answer.Permission, "the state directory is open to other users and holds other files; set WISBOX_CACHE to a new directory, or make it mode 0700")
 	}
 	return ioError(f.Chmod(0o700), "close the state directory to others")
 }
@@ -94,7 +94,7 @@ func openSame(path string, f *os.File) (*os.Root, error) {
 	b, errB := root.Stat(".")
 	if errA != nil || errB != nil || !os.SameFile(a, b) {
 		_ = root.Close()
-		return nil, tool.Errorf(tool.Conflict, "the state directory was replaced while it was opened; try again")
+		return nil, answer.Errorf(answer.Conflict, "the state directory was replaced while it was opened; try again")
 	}
 	return root, nil
 }
@@ -139,7 +139,7 @@ func readRootRecord(root *os.Root) (rootRecord, error) {
 		return rec, ioError(err, "read the state directory's id")
 	}
 	if err := json.Unmarshal(raw, &rec); err != nil || CheckID(rec.ID) != nil {
-		return rec, tool.Errorf(tool.Unavailable, "root.json of the state directory is damaged; remove that file (containers of this directory are then no longer known as its own) or set WISBOX_CACHE to a new directory").Because(err)
+		return rec, answer.Errorf(answer.Unavailable, "root.json of the state directory is damaged; remove that file (containers of this directory are then no longer known as its own) or set WISBOX_CACHE to a new directory").Because(err)
 	}
 	return rec, nil
 }

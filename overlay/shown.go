@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 	"sync"
 )
 
@@ -32,7 +32,7 @@ func (d *Dir) KeepShown(call string, shown any) error {
 		return err
 	}
 	if !callName().MatchString(call) || len(raw) > maxShownBytes {
-		return tool.Errorf(tool.TooLarge, "the call has shown %d bytes; the maximum is %d", len(raw), maxShownBytes)
+		return answer.Errorf(answer.TooLarge, "the call has shown %d bytes; the maximum is %d", len(raw), maxShownBytes)
 	}
 	d.shown.Lock()
 	defer d.shown.Unlock()
@@ -102,5 +102,5 @@ func (s *Store) Shown(id, call string) (shown json.RawMessage, err error) {
 }
 
 func nothingShown() error {
-	return tool.Errorf(tool.NotFound, "the displays of this call are gone; a session keeps those of the last %d", maxShownCalls).In("call")
+	return answer.Errorf(answer.NotFound, "the displays of this call are gone; a session keeps those of the last %d", maxShownCalls).In("call")
 }

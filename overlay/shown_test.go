@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // TestTheLastShownAreKept, up to a number of calls and of bytes.
@@ -38,7 +38,7 @@ func TestTheLastShownAreKept(t *testing.T) {
 	calls, err = s.ShownCalls("box")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"02001", "02002"}, calls)
-	assert.Equal(t, tool.TooLarge, tool.KindOf(d.KeepShown("03", half+half+half)))
+	assert.Equal(t, answer.TooLarge, answer.KindOf(d.KeepShown("03", half+half+half)))
 
 	put(t, d.dir, filepath.Join(shownDir, "04.json.new"), "") // left by a process that was killed
 	require.NoError(t, d.KeepShown("05", 1))
@@ -56,13 +56,13 @@ func TestShownOfOthersIsNotThere(t *testing.T) {
 	require.NoError(t, d.KeepShown("01", 1))
 	for _, call := range []string{"", ".", "..", "../session", "02", "01/", "a/../01", strings.Repeat("x", 300), "01\x00"} {
 		_, err := s.Shown("box", call)
-		assert.Equal(t, tool.NotFound, tool.KindOf(err), "%q: %v", call, err)
+		assert.Equal(t, answer.NotFound, answer.KindOf(err), "%q: %v", call, err)
 		if call != "02" {
 			assert.Error(t, d.KeepShown(call, 1), call)
 		}
 	}
 	_, err := s.Shown("none", "01")
-	assert.Equal(t, tool.NotFound, tool.KindOf(err))
+	assert.Equal(t, answer.NotFound, answer.KindOf(err))
 	_, err = s.ShownCalls("../box")
 	assert.Error(t, err)
 }

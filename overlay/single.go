@@ -9,7 +9,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // StoreOptions are options for opening a state root; nil works.
@@ -51,7 +51,7 @@ func (s *Store) claimSingle(id string) error {
 	for _, other := range all {
 		if other != id {
 			_ = s.sessions.Remove(id)
-			return tool.Errorf(tool.Unsupported, "this place has one session, %q, and no room for another; open it elsewhere", other).In("name")
+			return answer.Errorf(answer.Unsupported, "this place has one session, %q, and no room for another; open it elsewhere", other).In("name")
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // seenBefore returns a state root whose workspace is open before a session exists.
@@ -70,9 +70,9 @@ func TestThereIsNoSecondSessionBesideASingleOne(t *testing.T) {
 	d := create(t, s, &CreateOptions{ID: "one"})
 	put(t, d.Workspace(), "a", "x")
 	_, err := s.Create(t.Context(), &CreateOptions{ID: "two"})
-	assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+	assert.Equal(t, answer.Unsupported, answer.KindOf(err))
 	_, err = s.Create(t.Context(), &CreateOptions{ID: "one"})
-	assert.Equal(t, tool.Exists, tool.KindOf(err))
+	assert.Equal(t, answer.Exists, answer.KindOf(err))
 	assert.FileExists(t, filepath.Join(s.path, "workspace/a"), "the first one has its files")
 	require.NoError(t, d.Close())
 	require.NoError(t, s.Remove(t.Context(), "one"))

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/docker/go-units"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // maxReserve is the maximum number of bytes kept free for the host.
@@ -50,6 +50,6 @@ func checkReserve(free, total uint64) error {
 	if free >= need {
 		return nil
 	}
-	return tool.Errorf(tool.NoSpace, "the file system of the state directory has %s free and keeps %s for the host; remove sessions or free some space",
+	return answer.Errorf(answer.NoSpace, "the file system of the state directory has %s free and keeps %s for the host; remove sessions or free some space",
 		units.BytesSize(float64(free)), units.BytesSize(float64(need)))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // withoutDescriptors calls do while this process can't open files.
@@ -31,7 +31,7 @@ func TestAWorkspaceThatCanNotBeLookedAtIsNotTakenForDeleted(t *testing.T) {
 	require.NoError(t, d.Workspace().WriteFile("f", []byte("kept"), 0o644))
 	withoutDescriptors(t, func() {
 		for name, look := range map[string]error{"check": d.Check(t.Context()), "remake": d.Remake(t.Context())} {
-			assert.Contains(t, []tool.Kind{"", tool.Limit}, tool.KindOf(look), "%s: %v", name, look)
+			assert.Contains(t, []answer.Kind{"", answer.Limit}, answer.KindOf(look), "%s: %v", name, look)
 		}
 	})
 	require.NoError(t, d.Check(t.Context()))

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 const (
@@ -135,7 +135,7 @@ func loadState(dir *os.Root) (State, error) {
 		return State{}, err
 	}
 	if s.Schema > stateSchema {
-		return s, tool.Errorf(tool.Unsupported, "the session was made by a newer wisbox; use that one").In("session")
+		return s, answer.Errorf(answer.Unsupported, "the session was made by a newer wisbox; use that one").In("session")
 	}
 	if s.Schema < 1 || s.ID == "" || s.Status == "" {
 		return State{}, errors.New("session.json lacks its schema, id or state")

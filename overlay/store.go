@@ -13,7 +13,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // Store is a state root: the sessions of one user. Its methods may be called concurrently, also by several processes on
@@ -127,7 +127,7 @@ func (s *Store) Create(ctx context.Context, opts *CreateOptions) (*Dir, error) {
 		return nil, err
 	}
 	if len(o.Settings) > 0 && !json.Valid(o.Settings) {
-		return nil, tool.Errorf(tool.Invalid, "the session's settings are not JSON").In("settings")
+		return nil, answer.Errorf(answer.Invalid, "the session's settings are not JSON").In("settings")
 	}
 	unlock, err := s.guard(ctx)
 	if err != nil {
@@ -282,8 +282,8 @@ func (s *Store) entry(id string) (e Entry, ok bool) {
 	if err != nil {
 		e.State = State{ID: id, Status: StateLost}
 		e.Problem = "its session.json can't be read: remove the session"
-		if tool.KindOf(err) == tool.Unsupported {
-			e.Problem = tool.AsError(err).Message
+		if answer.KindOf(err) == answer.Unsupported {
+			e.Problem = answer.AsError(err).Message
 		}
 	}
 	return e, true

@@ -16,7 +16,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 func newStore(t *testing.T) *Store {
@@ -109,7 +109,7 @@ func TestTheWorkspaceHasItsOwner(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for _, bad := range []string{"-a", "A", "a b", "a/b", "..", "a.b", "a=b", "é", string(make([]byte, 64))} {
-		assert.Equal(t, tool.Invalid, tool.KindOf(CheckID(bad)), bad)
+		assert.Equal(t, answer.Invalid, answer.KindOf(CheckID(bad)), bad)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.StringMatching(`[a-z0-9][a-z0-9-]{0,62}`).Draw(t, "id")
@@ -138,7 +138,7 @@ func TestOfManyThatCreateOneNameExactlyOneSucceeds(t *testing.T) {
 			won++
 			continue
 		}
-		assert.Equal(t, tool.Exists, tool.KindOf(err))
+		assert.Equal(t, answer.Exists, answer.KindOf(err))
 		assert.ErrorContains(t, err, `"name"`)
 	}
 	assert.Equal(t, 1, won)
@@ -147,9 +147,9 @@ func TestOfManyThatCreateOneNameExactlyOneSucceeds(t *testing.T) {
 func TestBadCreationsLeaveNothing(t *testing.T) {
 	s := newStore(t)
 	_, err := s.Create(t.Context(), &CreateOptions{ID: "Bad"})
-	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	assert.Equal(t, answer.Invalid, answer.KindOf(err))
 	_, err = s.Create(t.Context(), &CreateOptions{Settings: json.RawMessage(`{`)})
-	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	assert.Equal(t, answer.Invalid, answer.KindOf(err))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = s.Create(ctx, nil)
@@ -205,7 +205,7 @@ func TestUnsafeStateRootsAreRefused(t *testing.T) {
 		require.Error(t, err, path)
 		assert.NotContains(t, err.Error(), dir)
 		if path != file {
-			assert.Equal(t, tool.Permission, tool.KindOf(err), path)
+			assert.Equal(t, answer.Permission, answer.KindOf(err), path)
 		}
 	}
 	info, err := os.Stat(open)
@@ -220,7 +220,7 @@ func TestAnotherUsersStateRootIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chown(dir, 54321, 54321))
 	_, err := OpenStore(dir)
-	assert.Equal(t, tool.Permission, tool.KindOf(err))
+	assert.Equal(t, answer.Permission, answer.KindOf(err))
 }
 
 func TestAnEmptyOrFormerRootIsClosedToOthers(t *testing.T) {
@@ -265,7 +265,7 @@ func TestADamagedSessionIsLostAndHurtsNoOther(t *testing.T) {
 		assert.Equal(t, StateLost, e.State.Status, e.ID)
 		assert.NotEmpty(t, e.Problem)
 		_, err := s.Open(t.Context(), e.ID)
-		assert.Equal(t, tool.Unavailable, tool.KindOf(err), e.ID)
+		assert.Equal(t, answer.Unavailable, answer.KindOf(err), e.ID)
 		assert.NoError(t, s.Remove(t.Context(), e.ID), e.ID)
 	}
 	d, err := s.Open(t.Context(), "good")
@@ -279,7 +279,7 @@ func TestANewerSessionIsLeftAlone(t *testing.T) {
 	path := filepath.Join(s.path, "sessions/newer/session.json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"schema":99,"id":"newer","state":"ready","hologram":1}`), 0o600))
 	_, err := s.Open(t.Context(), "newer")
-	assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+	assert.Equal(t, answer.Unsupported, answer.KindOf(err))
 	swept, err := s.Sweep(t.Context(), nil)
 	require.NoError(t, err)
 	assert.Empty(t, swept)
@@ -317,14 +317,14 @@ func TestAReadOnlyStateRootIsAnErrorThatSaysSo(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "parent")
 	require.NoError(t, os.Mkdir(dir, 0o500))
 	_, err := OpenStore(filepath.Join(dir, "root"))
-	assert.Equal(t, tool.Permission, tool.KindOf(err))
+	assert.Equal(t, answer.Permission, answer.KindOf(err))
 }
 
 func TestTheReserveIsATwentiethAtMost2GiB(t *testing.T) {
 	const gib = 1 << 30
 	assert.NoError(t, checkReserve(2*gib, 1000*gib))
-	assert.Equal(t, tool.NoSpace, tool.KindOf(checkReserve(2*gib-1, 1000*gib)))
+	assert.Equal(t, answer.NoSpace, answer.KindOf(checkReserve(2*gib-1, 1000*gib)))
 	assert.NoError(t, checkReserve(gib/2, 10*gib))
-	assert.Equal(t, tool.NoSpace, tool.KindOf(checkReserve(gib/2-1, 10*gib)))
+	assert.Equal(t, answer.NoSpace, answer.KindOf(checkReserve(gib/2-1, 10*gib)))
 	assert.NoError(t, newStore(t).Reserve(t.Context()))
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // SweepOptions are options of a sweep; nil works.
@@ -130,7 +130,7 @@ func (w *sweep) remove(ctx context.Context, c *claim, reason string) {
 func (w *sweep) report(id, reason string, err error) {
 	swept := Swept{ID: id, Reason: reason}
 	if err != nil {
-		swept.Problem = tool.AsError(err).Message
+		swept.Problem = answer.AsError(err).Message
 	}
 	w.swept = append(w.swept, swept)
 }

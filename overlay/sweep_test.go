@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 func TestRemoveDeletesAllAndOnlyOnce(t *testing.T) {
@@ -21,8 +21,8 @@ func TestRemoveDeletesAllAndOnlyOnce(t *testing.T) {
 	kept(t, s, CreateOptions{ID: "x"})
 	require.NoError(t, s.Remove(t.Context(), "x"))
 	empty(t, s)
-	assert.Equal(t, tool.NotFound, tool.KindOf(s.Remove(t.Context(), "x")))
-	assert.Equal(t, tool.Invalid, tool.KindOf(s.Remove(t.Context(), "../x")))
+	assert.Equal(t, answer.NotFound, answer.KindOf(s.Remove(t.Context(), "x")))
+	assert.Equal(t, answer.Invalid, answer.KindOf(s.Remove(t.Context(), "../x")))
 	kept(t, s, CreateOptions{ID: "x"})
 }
 
@@ -40,7 +40,7 @@ func TestASessionInUseIsNotRemoved(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	d := create(t, s, &CreateOptions{ID: "x"})
-	assert.Equal(t, tool.Busy, tool.KindOf(s.Remove(t.Context(), "x")))
+	assert.Equal(t, answer.Busy, answer.KindOf(s.Remove(t.Context(), "x")))
 	assert.NoError(t, d.Check(t.Context()))
 	swept, err := s.Sweep(t.Context(), nil)
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestWhatMustGoFirstKeepsTheFilesWhenItFails(t *testing.T) {
 	err := s.RemoveWith(t.Context(), "x", func(context.Context, string) error { return broken })
 	require.ErrorIs(t, err, broken)
 	_, err = s.Open(t.Context(), "x")
-	assert.Equal(t, tool.Closed, tool.KindOf(err))
+	assert.Equal(t, answer.Closed, answer.KindOf(err))
 	var asked []string
 	swept, err := s.Sweep(t.Context(), &SweepOptions{Before: func(_ context.Context, id string) error {
 		asked = append(asked, id)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // makeDirs creates the content of a session's directory and pins the workspace.
@@ -59,7 +59,7 @@ func giveWorkspace(parent *os.Root, name string, owner *sandbox.Owner) (Pin, err
 	defer f.Close()
 	if owner != nil {
 		if err := f.Chown(owner.UID, owner.GID); err != nil {
-			return Pin{}, tool.Errorf(tool.Permission, "the workspace can't be given to the user that programs run as; run as that user or as root").Because(err)
+			return Pin{}, answer.Errorf(answer.Permission, "the workspace can't be given to the user that programs run as; run as that user or as root").Because(err)
 		}
 	}
 	if err := f.Chmod(0o755); err != nil {
@@ -158,12 +158,12 @@ func (d *Dir) workspaceGone(cause error) error {
 	if !errors.Is(cause, fs.ErrNotExist) && !errors.Is(cause, syscall.ENOTDIR) && !errors.Is(cause, syscall.ELOOP) {
 		return ioError(cause, "look at the workspace")
 	}
-	return tool.Errorf(tool.Unavailable, "the workspace of session %q was deleted on the host; reset the session, or remove it and create it again", d.id).
+	return answer.Errorf(answer.Unavailable, "the workspace of session %q was deleted on the host; reset the session, or remove it and create it again", d.id).
 		In("session").Because(errors.Join(errNotOurs, cause))
 }
 
 func (d *Dir) workspaceReplaced() error {
-	return tool.Errorf(tool.Unavailable, "the workspace of session %q was replaced on the host by something else; reset the session, or remove it and create it again", d.id).
+	return answer.Errorf(answer.Unavailable, "the workspace of session %q was replaced on the host by something else; reset the session, or remove it and create it again", d.id).
 		In("session").Because(errNotOurs)
 }
 
@@ -184,7 +184,7 @@ func (d *Dir) Check(ctx context.Context) error {
 		d.regain(info)
 		return nil
 	case !d.isCurrent():
-		return tool.Errorf(tool.Closed, "session %q was deleted; create it again", d.id).In("session")
+		return answer.Errorf(answer.Closed, "session %q was deleted; create it again", d.id).In("session")
 	case err != nil:
 		return d.workspaceGone(err)
 	}

@@ -17,9 +17,6 @@ import (
 	"github.com/wisbox/wisbox/internal/clip"
 )
 
-// MaxArguments bounds the JSON of one call's arguments, in bytes: well over every limit on content.
-const MaxArguments = 4 << 20
-
 // Decode decodes a call's arguments into params, a pointer to a struct. It is strict: raw
 // must be one JSON object, without unknown, repeated or null fields, with all required fields,
 // and with values of the right types and within their bounds and enumerations. Absent fields

@@ -61,33 +61,6 @@ const (
 // Told reports whether a call with this effect reports all of its changes.
 func (e Effect) Told() bool { return e == NoEffect || e == FileEffect || e == FreeingEffect }
 
-// Blob is binary content of a result, such as an image.
-type Blob struct {
-	MIME string
-	Data []byte
-}
-
-// Result is the answer of a tool that could do its work.
-type Result struct {
-	Value  any    // marshals to the result object
-	Text   string // the same, laid out for a model to read; never empty
-	Failed bool   // the program failed in a way that the caller should notice
-	Blobs  []Blob
-
-	// Verdict describes how the tool's program ended; "" if the tool ran none.
-	Verdict string
-	// Changes are the files that the tool itself changed, for the audit log. Changes of
-	// programs aren't included.
-	Changes []Change
-}
-
-// Change is a tool's change to one path of the workspace.
-type Change struct {
-	Path    string `json:"path"`
-	SHA256  string `json:"sha256,omitempty"`  // of the new content, hexadecimal
-	Removed bool   `json:"removed,omitempty"` // including everything below it
-}
-
 // A result type may implement these interfaces to shape its Result. Text defaults to indented
 // JSON, Failed to false, the others to nothing.
 type (

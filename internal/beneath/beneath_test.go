@@ -21,7 +21,7 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/internal/sys"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // world is a tree, its staging directory beside it, and a secret outside both.
@@ -129,10 +129,10 @@ func TestWhatCannotBeReadSaysWhy(t *testing.T) {
 		w.link("loop2", "loop")
 		w.link("loop", "loop2")
 		w.link("nothere", "dangling")
-		for name, kind := range map[string]tool.Kind{
-			"missing": tool.NotFound, "dir": tool.IsDir, "fifo": tool.NotRegular, "sock": tool.NotRegular, "out": tool.Escape,
-			"climb": tool.Escape, "outdir/secret": tool.Escape, "outchain": tool.Escape, "sibling": tool.Escape, "absclimb": tool.Escape,
-			"magic/etc/hostname": tool.Escape, "loop": tool.NotRegular, "dangling": tool.NotFound, "f/x": tool.NotDir,
+		for name, kind := range map[string]answer.Kind{
+			"missing": answer.NotFound, "dir": answer.IsDir, "fifo": answer.NotRegular, "sock": answer.NotRegular, "out": answer.Escape,
+			"climb": answer.Escape, "outdir/secret": answer.Escape, "outchain": answer.Escape, "sibling": answer.Escape, "absclimb": answer.Escape,
+			"magic/etc/hostname": answer.Escape, "loop": answer.NotRegular, "dangling": answer.NotFound, "f/x": answer.NotDir,
 		} {
 			start := time.Now()
 			_, _, err := w.read(name)
@@ -182,7 +182,7 @@ func TestAnotherFileSystemIsNotBelow(t *testing.T) {
 		w.file(w.at("mounted/f"), "x")
 		_, _, err := w.read("mounted/f")
 		require.Error(w, err)
-		assert.Equal(w, tool.Escape, beneath.Error(err, "f").Kind, "%v", err)
+		assert.Equal(w, answer.Escape, beneath.Error(err, "f").Kind, "%v", err)
 	})
 }
 
@@ -444,12 +444,12 @@ func TestForbiddenModes(t *testing.T) {
 	w.file(w.at("t/a/secret"), "x")
 	require.NoError(t, os.Chmod(w.at("t/a/secret"), 0))
 	_, _, err := w.read("t/a/secret")
-	assert.Equal(t, tool.Permission, beneath.Error(err, "x").Kind)
+	assert.Equal(t, answer.Permission, beneath.Error(err, "x").Kind)
 	for _, dir := range []string{"t/a/b", "t/a", "t"} {
 		require.NoError(t, os.Chmod(w.at(dir), 0))
 	}
 	_, _, err = w.read("t/a/b/c")
-	assert.Equal(t, tool.Permission, beneath.Error(err, "x").Kind)
+	assert.Equal(t, answer.Permission, beneath.Error(err, "x").Kind)
 	n, err := beneath.RemoveAll(w.tree.Dir(), "t")
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, n)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/hosttest"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // TestALeaseHoldsNothingUp has a process that holds leases and never releases them, as the kernel
@@ -44,7 +44,7 @@ func TestALeaseHoldsNothingUp(t *testing.T) {
 					require.Error(w, err, name)
 					assert.True(w, beneath.Leased(err), "%s: %v", name, err)
 					e := beneath.Error(err, "d/f")
-					assert.Equal(w, tool.Busy, e.Kind, name)
+					assert.Equal(w, answer.Busy, e.Kind, name)
 					assert.Contains(w, e.Message, "lease")
 				}
 				err = shutFD(beneath.OpenBelow(dir, "d/f", unix.O_RDWR))

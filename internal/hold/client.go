@@ -12,7 +12,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // Client is a client of one session's holder. Each operation has its own connection. If that is lost,
@@ -35,28 +35,28 @@ var (
 	// ErrNoHolder reports that no holder runs and none is started.
 	ErrNoHolder = errors.New("the session has no holder")
 	// errNotTaken is the error of an operation that no holder took.
-	errNotTaken = tool.Errorf(tool.Unavailable,
+	errNotTaken = answer.Errorf(answer.Unavailable,
 		"the process that holds this session ended before it took the call, each time it was tried; nothing of the call was done; call again, and if that doesn't help see `wisbox doctor`")
 	// ErrOtherVersion is the error of an operation that a holder of another version
 	// refused.
-	ErrOtherVersion = tool.Errorf(tool.Unavailable,
+	ErrOtherVersion = answer.Errorf(answer.Unavailable,
 		"this session is held by another version of wisbox; its next call or program ends that process, with its programs, and starts one of this version over the same files")
 
 	// ErrConnectionLost is the error of an operation that another machine had taken when the
 	// connection broke.
-	ErrConnectionLost = tool.Errorf(tool.Unavailable,
+	ErrConnectionLost = answer.Errorf(answer.Unavailable,
 		"the connection to the other machine broke during the call: it may have begun there, and then it is ended as when its client leaves; what it has done stays, and so do the session, its processes and interpreters; `wisbox history` shows whether it began and how it ended")
-	errFarNotTaken = tool.Errorf(tool.Unavailable,
+	errFarNotTaken = answer.Errorf(answer.Unavailable,
 		"the connection to the other machine broke before it took the call, each time it was tried; nothing of the call was done; call again")
-	errFarSilent = tool.Errorf(tool.Unavailable,
+	errFarSilent = answer.Errorf(answer.Unavailable,
 		"the other machine takes no call; nothing of the call was done; call again")
 
-	errHolderLost = tool.Errorf(tool.Unavailable,
+	errHolderLost = answer.Errorf(answer.Unavailable,
 		"the process that holds this session ended during the call; what the call ran, kept interpreters and their state are lost, files are not; call again")
-	errJoinLost = tool.Errorf(tool.Unavailable,
+	errJoinLost = answer.Errorf(answer.Unavailable,
 		"the process that holds this session ended; if it was killed, the program goes on: `wisbox ps` shows it within a minute, then attach again")
 	// ErrStandsStill is the error of an operation that a holder doesn't take.
-	ErrStandsStill = tool.Errorf(tool.Unavailable,
+	ErrStandsStill = answer.Errorf(answer.Unavailable,
 		"the process that holds this session takes no call: it may be stopped; nothing of the call was done; let it go on (SIGCONT) or kill it (`wisbox __hold` in the list of processes), then call again")
 )
 
@@ -77,8 +77,8 @@ const hangUp = 2 * time.Second
 // since the kernel closes its connections and its socket in any order.
 const tries = 5
 
-// Do performs an operation and decodes its answer into answer.
-func (c *Client) Do(ctx context.Context, req Request, io Streams, answer any) error {
+// Do performs an operation and decodes its answer into out.
+func (c *Client) Do(ctx context.Context, req Request, io Streams, out any) error {
 	req.Op = versioned + req.Op
 	p, err := c.deliver(ctx, req.complete(ctx, io), io)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Client) Do(ctx context.Context, req Request, io Streams, answer any) er
 	for signals := io.Signals; ; {
 		select {
 		case <-p.done:
-			return p.read(ctx, answer)
+			return p.read(ctx, out)
 		case <-p.abandoned:
 			return ctx.Err()
 		case name, more := <-signals:
@@ -188,7 +188,7 @@ func (c *Client) offer(ctx context.Context, req Request, io Streams) (*operation
 	if err != nil {
 		return nil, err
 	}
-	p := &operation{c: conn, io: io, progress: tool.Progress(ctx), window: newWindow(stdinWindow), done: make(chan struct{}), abandoned: make(chan struct{})}
+	p := &operation{c: conn, io: io, progress: answer.Progress(ctx), window: newWindow(stdinWindow), done: make(chan struct{}), abandoned: make(chan struct{})}
 	conn.takes, p.far, req.Go = io.Conn != nil, c.Far, c.Far
 	stop := context.AfterFunc(ctx, p.cancel)
 	defer stop()
@@ -301,7 +301,7 @@ func (p *operation) begin(ctx context.Context, started bool) error {
 		p.older = true
 	}
 	switch {
-	case kind == FrameFailure && p.older && tool.KindOf(failure(payload)) == tool.Unsupported:
+	case kind == FrameFailure && p.older && answer.KindOf(failure(payload)) == answer.Unsupported:
 		return ErrOtherVersion
 	case kind == FrameFailure && started:
 		return failure(payload)
@@ -314,14 +314,14 @@ func (p *operation) begin(ctx context.Context, started bool) error {
 }
 
 // read decodes the operation's answer, once it is done.
-func (p *operation) read(ctx context.Context, answer any) error {
+func (p *operation) read(ctx context.Context, out any) error {
 	switch {
 	case errors.Is(p.err, errHolderLost):
 		return p.lost(ctx)
 	case p.err != nil:
 		return p.err
 	}
-	return json.Unmarshal(p.answer, answer)
+	return json.Unmarshal(p.answer, out)
 }
 
 func (p *operation) lost(ctx context.Context) error {
@@ -427,7 +427,7 @@ func (p *operation) handle(kind Type, payload []byte) (last bool) {
 func (p *operation) takeConn() error {
 	conn, err := p.c.conn()
 	if err != nil || p.io.Conn == nil {
-		return tool.Errorf(tool.Internal, "the session's holder passed no connection").Because(err)
+		return answer.Errorf(answer.Internal, "the session's holder passed no connection").Because(err)
 	}
 	return p.io.Conn(conn)
 }
@@ -440,7 +440,7 @@ func write(w io.Writer, p []byte) {
 }
 
 func failure(raw []byte) error {
-	e := &tool.Error{}
+	e := &answer.Error{}
 	if err := json.Unmarshal(raw, e); err != nil {
 		return err
 	}

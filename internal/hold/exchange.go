@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // stdinWindow is the number of unread bytes of input that a client may send. So the holder's reader
@@ -72,12 +72,12 @@ func (x *exchange) do(s Session) error {
 	if x.req.Progress {
 		ctx, silent = reportTo(ctx, x.c)
 	}
-	answer, err := s.Do(ctx, x.req, x.io)
+	reply, err := s.Do(ctx, x.req, x.io)
 	silent() // before the answer, which is the last frame
 	if err != nil {
 		return err
 	}
-	return x.c.SendJSON(FrameAnswer, answer)
+	return x.c.SendJSON(FrameAnswer, reply)
 }
 
 // start runs a program that its client controls. The end of the connection kills it.
@@ -261,5 +261,5 @@ func reportTo(ctx context.Context, c *Conn) (_ context.Context, done func()) {
 		}
 		newest <- text
 	}
-	return tool.WithProgress(ctx, report), func() { cancel(); sender.Wait() }
+	return answer.WithProgress(ctx, report), func() { cancel(); sender.Wait() }
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/patience"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // requestTime is the time that a guest has for its request and for Go.
@@ -39,7 +39,7 @@ func ServeGuest(ctx context.Context, conn net.Conn, s Session, begin func(size i
 	}
 	kind, raw, err := c.Receive()
 	if refused != nil {
-		_ = c.SendJSON(FrameFailure, tool.AsError(refused))
+		_ = c.SendJSON(FrameFailure, answer.AsError(refused))
 		_, _ = io.CopyN(io.Discard, conn, int64(size)) // otherwise the client fails to send, and sees no answer
 		return
 	}
@@ -54,7 +54,7 @@ func ServeGuest(ctx context.Context, conn net.Conn, s Session, begin func(size i
 
 func frameOf(n int) error {
 	if n > ChunkSize {
-		return tool.Errorf(tool.TooLarge, "a frame has %d bytes; at most %d are taken", n, ChunkSize)
+		return answer.Errorf(answer.TooLarge, "a frame has %d bytes; at most %d are taken", n, ChunkSize)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/rundir"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // A holder's socket and its lock are files in the session's own directory: whoever has the session finds its holder,
@@ -111,5 +111,5 @@ func (r Root) dir(name string) (string, error) {
 }
 
 func errNoSession(name string) error {
-	return tool.Errorf(tool.NotFound, "session %q not found; list the sessions to see their names", name).In("session").Because(os.ErrNotExist)
+	return answer.Errorf(answer.NotFound, "session %q not found; list the sessions to see their names", name).In("session").Because(os.ErrNotExist)
 }

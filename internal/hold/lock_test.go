@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // rootWith returns a state root with a session box, and the session's directory.
@@ -55,7 +55,7 @@ func TestNoHolderStartsWhileTheyAreExcluded(t *testing.T) {
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := r.Listen(soon, "box")
-	assert.Equal(t, tool.Busy, tool.KindOf(err))
+	assert.Equal(t, answer.Busy, answer.KindOf(err))
 	release()
 	l, err := r.Listen(t.Context(), "box")
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestAHolderOfAnyPathIsReached(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, os.ModeSocket|0o600, info.Mode())
 		_, err = r.Listen(t.Context(), "box")
-		assert.Equal(t, tool.Busy, tool.KindOf(err))
+		assert.Equal(t, answer.Busy, answer.KindOf(err))
 		l.Release()
 		assert.NoFileExists(t, filepath.Join(dir, socketName))
 	}
@@ -110,7 +110,7 @@ func TestAHolderNeedsASession(t *testing.T) {
 	r, _ := rootWith(t)
 	for _, name := range []string{"", ".", "..", "../sessions/box", "/box", "none"} {
 		_, err := r.Listen(t.Context(), name)
-		assert.Equal(t, tool.NotFound, tool.KindOf(err), name)
+		assert.Equal(t, answer.NotFound, answer.KindOf(err), name)
 		_, err = r.Looker(name).Dial(t.Context())
 		require.ErrorIs(t, err, ErrNoHolder, name)
 		r.Exclude(t.Context(), name)()

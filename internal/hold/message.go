@@ -10,7 +10,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/journal"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // Version is the version of the operations' names and arguments. A holder sends it with Taken;
@@ -108,7 +108,7 @@ func (w notedWriter) Write(p []byte) (int, error) {
 type Answer struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	Text  string          `json:"text,omitempty"`
-	Blobs []tool.Blob     `json:"blobs,omitempty"`
+	Blobs []answer.Blob   `json:"blobs,omitempty"`
 	journal.Outcome
 }
 
@@ -121,11 +121,11 @@ var Propagator interface {
 
 // complete adds values of the context and the streams.
 func (r Request) complete(ctx context.Context, io Streams) Request {
-	r.By, r.Client, r.Ack = journal.CallerOf(ctx), tool.Client(ctx), true
+	r.By, r.Client, r.Ack = journal.CallerOf(ctx), answer.Client(ctx), true
 	if Propagator != nil {
 		r.Trace = Propagator.Inject(ctx)
 	}
-	r.Progress, r.Polling = tool.Progress(ctx) != nil, tool.Polling(ctx)
+	r.Progress, r.Polling = answer.Progress(ctx) != nil, answer.Polling(ctx)
 	r.Stdin, r.Stdout, r.Stderr, r.Conn = io.Stdin != nil, io.Stdout != nil, io.Stderr != nil, io.Conn != nil
 	return r
 }
@@ -135,7 +135,7 @@ func (r Request) context(ctx context.Context) context.Context {
 	if Propagator != nil {
 		ctx = Propagator.Extract(ctx, r.Trace)
 	}
-	return tool.WithPolling(tool.WithClient(tool.WithCaller(ctx, r.By), r.Client), r.Polling)
+	return answer.WithPolling(answer.WithClient(answer.WithCaller(ctx, r.By), r.Client), r.Polling)
 }
 
 // Introducer is a process with a description for the client.
@@ -148,7 +148,7 @@ type Introducer interface {
 func IntroductionOf(p sandbox.Process, v any) error {
 	of, ok := p.(Introducer)
 	if !ok {
-		return tool.Errorf(tool.Internal, "the started process has no ID")
+		return answer.Errorf(answer.Internal, "the started process has no ID")
 	}
 	raw, err := of.Introduction()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/patience"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // Options are the options of a Holder. Session is required.
@@ -248,7 +248,7 @@ func (h *Holder) perform(ctx context.Context, c *Conn, req Request) {
 	ctx, cancel := context.WithCancel(req.context(ctx))
 	defer cancel()
 	if err := h.dispatch(ctx, c, req); err != nil {
-		_ = c.SendJSON(FrameFailure, tool.AsError(err))
+		_ = c.SendJSON(FrameFailure, answer.AsError(err))
 	}
 }
 
@@ -273,11 +273,11 @@ func (h *Holder) dispatch(ctx context.Context, c *Conn, req Request) error {
 	return x.do(h.opts.Session)
 }
 
-var errVersion = tool.Errorf(tool.Unsupported, "this session is held by another version of wisbox; use that version, or wait until its holder ends (10 minutes after the last use)")
+var errVersion = answer.Errorf(answer.Unsupported, "this session is held by another version of wisbox; use that version, or wait until its holder ends (10 minutes after the last use)")
 
 func (h *Holder) metrics(c *Conn) error {
 	if h.opts.Metrics == nil {
-		return tool.Errorf(tool.Unsupported, "this session's holder counts nothing")
+		return answer.Errorf(answer.Unsupported, "this session's holder counts nothing")
 	}
 	report, err := h.opts.Metrics()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/wisbox/wisbox/internal/patience"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // startWait bounds the start of a holder.
@@ -86,7 +86,7 @@ func (r Root) Listen(ctx context.Context, name string) (_ *Listener, err error) 
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errNoSession(name)
 	case err != nil || lock == nil:
-		return nil, tool.Errorf(tool.Busy, "another process holds session %s", name).Because(err)
+		return nil, answer.Errorf(answer.Busy, "another process holds session %s", name).Because(err)
 	}
 	l := &Listener{lock: lock, path: filepath.Join(filepath.Dir(lock.Path()), socketName)}
 	defer func() {
@@ -102,9 +102,9 @@ func (r Root) Listen(ctx context.Context, name string) (_ *Listener, err error) 
 	})
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return nil, tool.Errorf(tool.NoSpace, "the file system of the state directory has no room for a session's socket; remove sessions or free some space").Because(err)
+		return nil, answer.Errorf(answer.NoSpace, "the file system of the state directory has no room for a session's socket; remove sessions or free some space").Because(err)
 	case err != nil:
-		return nil, tool.Errorf(tool.Unavailable, "the session's directory can't have a socket; choose a state directory ($WISBOX_CACHE) on a file system of this machine").Because(err)
+		return nil, answer.Errorf(answer.Unavailable, "the session's directory can't have a socket; choose a state directory ($WISBOX_CACHE) on a file system of this machine").Because(err)
 	}
 	l.SetUnlinkOnClose(false)
 	if l.inode, err = inodeOf(l.path); err != nil {
@@ -178,7 +178,7 @@ func (r Root) Launch(ctx context.Context, name string) error {
 		return err
 	}
 	if err := relaxed(cmd.Start); err != nil {
-		return tool.Errorf(tool.Unavailable, "the process that holds the session can't be started").Because(err)
+		return answer.Errorf(answer.Unavailable, "the process that holds the session can't be started").Because(err)
 	}
 	defer func() { go func() { _ = cmd.Wait() }() }() // not before its line is read: Wait closes the pipe of an ended process
 	stop := context.AfterFunc(ctx, func() { _ = ready.Close() })
@@ -215,7 +215,7 @@ func ReadReady(r io.Reader, name string) error {
 	if string(bytes.TrimSpace(line)) == readyLine {
 		return nil
 	}
-	var said struct{ Error *tool.Error }
+	var said struct{ Error *answer.Error }
 	if json.Unmarshal(line, &said) == nil && said.Error != nil {
 		return said.Error
 	}
@@ -223,7 +223,7 @@ func ReadReady(r io.Reader, name string) error {
 	if err != nil {
 		cause = fmt.Errorf("%w: %w", cause, err)
 	}
-	return tool.Errorf(tool.Unavailable, "the process that holds session %s did not start; call again, and if the error stays see `wisbox doctor`", name).
+	return answer.Errorf(answer.Unavailable, "the process that holds session %s did not start; call again, and if the error stays see `wisbox doctor`", name).
 		Because(cause)
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/internal/redact"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // Event is the record of one tool call: a line of the session's log.jsonl, and the argument of the
@@ -22,7 +22,7 @@ type Event struct {
 	Time    time.Time `json:"time"`
 	Session string    `json:"session"`
 	Call    string    `json:"call"`
-	// Caller identifies the caller, see [tool.WithCaller].
+	// Caller identifies the caller, see [answer.WithCaller].
 	Caller string `json:"caller"`
 	Tool   string `json:"tool"`
 	Path   string `json:"path,omitempty"`
@@ -46,8 +46,8 @@ type Event struct {
 // Effects are a call's changes to the workspace: always those by the tools themselves, and those by
 // programs if AutoSnapshot is on.
 type Effects struct {
-	Changes []tool.Change `json:"changes,omitempty"` // the first 200
-	More    int64         `json:"more_changes,omitempty"`
+	Changes []answer.Change `json:"changes,omitempty"` // the first 200
+	More    int64           `json:"more_changes,omitempty"`
 	// Unknown reports whether programs ran without a record of their changes.
 	Unknown bool `json:"changes_unknown,omitempty"`
 	// RolledBack reports whether the call failed and its changes were undone.
@@ -58,7 +58,7 @@ var thisProcess = fmt.Sprintf("%s[%d]", filepath.Base(os.Args[0]), os.Getpid())
 
 // CallerOf returns the caller in a context.
 func CallerOf(ctx context.Context) string {
-	if who := tool.Caller(ctx); who != "" {
+	if who := answer.Caller(ctx); who != "" {
 		return clip.Text(who)
 	}
 	return thisProcess
@@ -167,7 +167,7 @@ func head(r *redact.Redactor, text string) string {
 }
 
 // EffectsOf returns the effects of a call that knows its changes.
-func EffectsOf(changes []tool.Change) Effects {
+func EffectsOf(changes []answer.Change) Effects {
 	n := min(len(changes), MaxChanges)
 	return Effects{Changes: changes[:n], More: int64(len(changes) - n)}
 }
@@ -196,7 +196,7 @@ type Outcome struct {
 func (e *Event) Finish(out Outcome, err error, took time.Duration) {
 	e.Duration, e.Effects, e.ResultSize = took, out.Effects, out.Size
 	if err != nil {
-		te := tool.AsError(err)
+		te := answer.AsError(err)
 		e.Outcome, e.Message = string(te.Kind), clip.Text(te.Message)
 		return
 	}

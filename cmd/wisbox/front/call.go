@@ -12,13 +12,13 @@ import (
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/engine"
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/hold"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // quickCall is `wisbox call SESSION TOOL [JSON]`, without flags and without input.
 func quickCall(session string, args []string) (code int, done bool) {
 	text := strings.Join(args[1:], "")
-	if len(args) > 2 || strings.HasPrefix(session, "-") || strings.HasPrefix(args[0], "-") || strings.HasPrefix(text, "-") || len(text) > tool.MaxArguments || !utf8.ValidString(args[0]+text) || text != "" && !json.Valid([]byte(text)) {
+	if len(args) > 2 || strings.HasPrefix(session, "-") || strings.HasPrefix(args[0], "-") || strings.HasPrefix(text, "-") || len(text) > answer.MaxArguments || !utf8.ValidString(args[0]+text) || text != "" && !json.Valid([]byte(text)) {
 		return 0, false
 	}
 	client, ok := holderOf(session)
@@ -31,17 +31,17 @@ func quickCall(session string, args []string) (code int, done bool) {
 	}
 	ctx, end, _ := streams.Notify(context.Background())
 	defer end(context.Canceled)
-	answer := &hold.Answer{}
-	err = client.Do(tool.WithProgress(ctx, streams.Waits(os.Stderr)), hold.Request{Op: "call", Args: raw}, hold.Streams{}, answer)
+	reply := &hold.Answer{}
+	err = client.Do(answer.WithProgress(ctx, streams.Waits(os.Stderr)), hold.Request{Op: "call", Args: raw}, hold.Streams{}, reply)
 	switch {
 	case hold.Untaken(err) && ctx.Err() == nil:
 		return 0, false
 	case ctx.Err() != nil:
 		return ended("call", context.Cause(ctx)), true
 	case err != nil:
-		return reported(engine.Report{Command: "call", Error: tool.AsError(err)}), true
+		return reported(engine.Report{Command: "call", Error: answer.AsError(err)}), true
 	}
-	if err := streams.WriteJSON(streams.Output{File: os.Stdout, End: end}, answer.Value); err != nil && ctx.Err() == nil {
+	if err := streams.WriteJSON(streams.Output{File: os.Stdout, End: end}, reply.Value); err != nil && ctx.Err() == nil {
 		return 1, true
 	}
 	if ctx.Err() != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // quickExec is `wisbox exec SESSION [--] CMD [ARG…]`, without flags.
@@ -38,10 +38,10 @@ func quickExec(session string, argv []string) (code int, done bool) {
 	defer end(context.Canceled)
 	passing, names, stop := signals.Pass(ctx)
 	defer stop()
-	answer := &hold.Answer{}
-	err = client.Do(tool.WithProgress(passing, streams.Waits(os.Stderr)), hold.Request{Op: "run", Args: raw}, hold.Streams{
+	reply := &hold.Answer{}
+	err = client.Do(answer.WithProgress(passing, streams.Waits(os.Stderr)), hold.Request{Op: "run", Args: raw}, hold.Streams{
 		Stdin: streams.Input(os.Stdin, false), Stdout: streams.NewOutput(os.Stdout, end), Stderr: streams.Output{File: os.Stderr, End: end}, Signals: names,
-	}, answer)
+	}, reply)
 	if hold.Untaken(err) && passing.Err() == nil {
 		return 0, false
 	}
@@ -50,10 +50,10 @@ func quickExec(session string, argv []string) (code int, done bool) {
 	}
 	var res sandbox.Result
 	if err == nil {
-		err = json.Unmarshal(answer.Value, &res)
+		err = json.Unmarshal(reply.Value, &res)
 	}
 	if err != nil {
-		return reported(engine.Report{Command: "exec", Error: tool.AsError(err)}), true
+		return reported(engine.Report{Command: "exec", Error: answer.AsError(err)}), true
 	}
 	if res.Status != sandbox.StatusExited || len(res.NetworkDenied)+len(res.Notices) > 0 {
 		return reported(engine.Report{Command: "exec", Result: &res}), true

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // Output is stdout or stderr. If its reader goes away, as in `| head -1`, the command cleans up and
@@ -45,12 +45,12 @@ type Lost struct{ error }
 func (l Lost) Unwrap() error { return l.error }
 
 // Report is the error of the command.
-func (l Lost) Report() *tool.Error {
+func (l Lost) Report() *answer.Error {
 	cause := l.error
 	if inner := errors.Unwrap(cause); inner != nil { // without the path of the file
 		cause = inner
 	}
-	return tool.Errorf(tool.Unavailable, "the output can't be written: %s", cause).Because(l)
+	return answer.Errorf(answer.Unavailable, "the output can't be written: %s", cause).Because(l)
 }
 
 // Input returns the input of a program without a terminal; nil is /dev/null. Without typed, it doesn't read a terminal:
@@ -77,7 +77,7 @@ func Waits(w io.Writer) func(text string) {
 	return func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if strings.HasPrefix(text, tool.Waits) && !said[text] {
+		if strings.HasPrefix(text, answer.Waits) && !said[text] {
 			said[text] = true
 			fmt.Fprintln(w, "wisbox:", text)
 		}
