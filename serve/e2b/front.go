@@ -91,6 +91,8 @@ const (
 	headerProto = "X-Forwarded-Proto"
 )
 
+var forwardedHeaders = []string{headerFor, headerHost, headerProto}
+
 // credentials are the headers in which clients send keys and tokens.
 var credentials = []string{headerToken, headerKey, headerTraffic, "Authorization", "Proxy-Authorization"}
 
@@ -189,7 +191,11 @@ func (f *front) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Del(name)
 	}
 	for name, values := range r.Out.Header {
-		if !slices.Contains(credentials, http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))) {
+		read := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")) // as many programs read it
+		if read != name && slices.Contains(forwardedHeaders, read) {
+			delete(r.Out.Header, name)
+		}
+		if !slices.Contains(credentials, read) {
 			continue
 		}
 		if left := slices.DeleteFunc(slices.Clone(values), f.opens); len(left) > 0 {
@@ -223,15 +229,17 @@ func (f *front) forwarded(r *httputil.ProxyRequest) {
 // server need not have understood it.
 func (f *front) opens(value string) bool {
 	texts := words(value)
-	for text := range strings.FieldsSeq(value) {
-		if raw, err := base64.StdEncoding.DecodeString(text); err == nil { // Basic
-			texts = append(texts, words(string(raw))...)
-		}
+	for _, text := range strings.FieldsFunc(value, func(r rune) bool { return !strings.ContainsRune(inBase64, r) }) { // Basic
+		raw, _ := base64.RawStdEncoding.DecodeString(strings.NewReplacer("-", "+", "_", "/").Replace(text)) // up to what isn't base64
+		texts = append(texts, words(string(raw))...)
 	}
 	return slices.ContainsFunc(texts, func(text string) bool {
 		return f.isKey != nil && f.isKey(text) || httpguard.Same(text, f.sandbox.EnvdToken()) || httpguard.Same(text, f.sandbox.TrafficToken())
 	})
 }
+
+// inBase64 has the digits of both forms of base64, without its padding.
+const inBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
 // words returns the parts of a text that are long enough for a key.
 func words(text string) []string {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,10 +20,13 @@ func TestAProgramGetsItsOwnKeys(t *testing.T) {
 	basic := func(user, password string) string {
 		return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 	}
+	unpadded := "Basic " + base64.RawStdEncoding.EncodeToString([]byte("user:"+keyA))
+	inURLs := "Basic " + base64.URLEncoding.EncodeToString([]byte("??>>??:"+keyA))
+	joined := strings.Replace(basic("me", keyA), " ", "=", 1)
 	for name, own := range map[string][]string{
 		"X-Api-Key": {"sk-1"}, "X-Access-Token": {"mine"}, "Authorization": {"Bearer mine", basic("me", "mine"), "Basic ?"},
 	} {
-		for _, ours := range []string{keyA, "bearer  " + keyB, basic("me", keyA), basic(keyA, ""), basic("me", a.EnvdToken), a.EnvdToken} {
+		for _, ours := range []string{keyA, "bearer  " + keyB, basic("me", keyA), basic(keyA, ""), basic("me", a.EnvdToken), a.EnvdToken, unpadded, inURLs, joined} {
 			r := w.toPort(a.SandboxID, "3000", "/")
 			r.Header[name] = append([]string{ours}, own...)
 			w.do(r, nil)
@@ -67,7 +71,12 @@ func TestAProgramLearnsNoForgedAddress(t *testing.T) {
 	r.Header.Set("X-Forwarded-For", "203.0.113.7")
 	r.Header.Set("X-Forwarded-Proto", "https")
 	r.Header.Set("Forwarded", "for=203.0.113.7")
+	r.Header["X_Forwarded_For"] = []string{"203.0.113.7"} // many programs read it as the one above
+	r.Header["x-forwarded_proto"] = []string{"https"}
 	w.do(r, nil)
+	for name := range got {
+		assert.NotContains(t, name, "_")
+	}
 	assert.NotContains(t, got.Get("X-Forwarded-For"), "203.0.113.7")
 	assert.Equal(t, "http", got.Get("X-Forwarded-Proto"))
 	assert.Empty(t, got.Get("Forwarded"))
