@@ -73,6 +73,7 @@ type agentSaid struct {
 	}
 	Program struct {
 		Stdout   string
+		Stderr   string
 		ExitCode int `json:"exit_code"`
 	}
 	Changes struct{ Changes []struct{ Path string } }
@@ -298,6 +299,8 @@ func TestAgentsOfNpmDoATask(t *testing.T) {
 			assert.Contains(t, read("hello.txt"), "hello from the agent")
 			assert.NotContains(t, read("found.txt"), "/", "files with the key")
 			assert.Contains(t, read("env.txt"), "wisbox-placeholder-")
+			assert.NotContains(t, read("env.txt"), "HOME=/tmp", "programs refuse homes below the temporary folder")
+			assert.NotRegexp(t, `(?i)warn|deprecat|refus|unable|could not`, a.report.Program.Stderr, "its first start")
 			w.do("apply", name)
 			assert.FileExists(t, filepath.Join(project, "hello.txt"))
 			w.do("rm", name)

@@ -85,7 +85,7 @@ trust_level = "trusted"
 	{
 		name: "gemini", pkg: "@google/gemini-cli", version: "0.61.0",
 		apis: []coderAPI{geminiKey.at("https://generativelanguage.googleapis.com")},
-		env:  map[string]string{"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+		env:  map[string]string{"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_CLI_TRUST_WORKSPACE": "true", "COLORTERM": "truecolor"}, // it warns of few colours, even without a terminal
 		files: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
 			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false},"privacy":{"usageStatisticsEnabled":false}}`},
 		terminal: []string{"--yolo", "{args}"},
