@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -226,7 +227,7 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 		return refused("--token-file", file, err)
 	}
 	ho := &mcpserver.HTTPOptions{Options: httpguard.Options{
-		Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key, Logger: a.logger(),
+		Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key, Logger: a.serverLog(slog.LevelWarn),
 	}}
 	l, err := httpguard.Listen(opts.http, &ho.Options)
 	if err != nil {

@@ -167,7 +167,7 @@ func (a *app) runServe(ctx context.Context, opts *serveOptions) error {
 	} else if opts.ui != "" {
 		return usageError{errors.New("--ui-listen isn't supported with --remote kube:…; wisbox ls shows the sessions there")}
 	} else {
-		options.ClusterError = serve.HideCluster(a.serverLog())
+		options.ClusterError = serve.HideCluster(a.serverLog(slog.LevelInfo))
 	}
 	m, err := wisbox.NewManager(ctx, options)
 	if err != nil {
@@ -226,7 +226,7 @@ func (a *app) besidePage(opts *serveOptions, so *wisbox.SessionOptions, m *wisbo
 	}
 	server, err := page.Listen(&page.Options{
 		Manager: m, Store: store, Session: *so, Address: opts.ui, URL: opts.uiURL, CertFile: cert, KeyFile: key,
-		KeepNames: true, Version: version, Log: a.logger(), Entered: next,
+		KeepNames: true, Version: version, Log: a.serverLog(slog.LevelWarn), Entered: next,
 	})
 	if known := (*tool.Error)(nil); errors.As(err, &known) {
 		known = known.In("--ui-" + known.Field) // of --ui-listen and --ui-url
@@ -261,7 +261,7 @@ func (a *app) newServer(ctx context.Context, m *wisbox.Manager, so *wisbox.Sessi
 		CertFile: opts.cert, KeyFile: opts.key, Insecure: opts.insecure, Proxies: proxies, Internet: opts.internet,
 		Remote: opts.remote, Builds: opts.builds, BuildNetwork: opts.buildNet == "host",
 		MaxTimeout: opts.maxTimeout, Sandboxes: opts.sandboxes, Disk: disk, Ready: opts.ready, Metrics: counted,
-		Log: a.serverLog(),
+		Log: a.serverLog(slog.LevelInfo),
 	})
 }
 
@@ -280,13 +280,12 @@ func (o *serveOptions) readProxies() (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// serverLog writes a line of JSON for each event.
-func (a *app) serverLog() *slog.Logger {
-	level := slog.LevelInfo
+// serverLog writes a line of JSON for each event from a level on, with --debug for all.
+func (a *app) serverLog(from slog.Level) *slog.Logger {
 	if a.debug {
-		level = slog.LevelDebug
+		from = slog.LevelDebug
 	}
-	return slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: from}))
 }
 
 // minSecret is the minimum length of the secret in bytes, without surrounding white space.

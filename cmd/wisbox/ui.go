@@ -123,7 +123,7 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 func (a *app) pageOptions(opts *uiOptions, so *wisbox.SessionOptions, m *wisbox.Manager, store *overlay.Store) *page.Options {
 	return &page.Options{
 		Manager: m, Store: store, Session: *so, AllowedRoots: opts.roots, Address: opts.listen, URL: opts.url,
-		CertFile: opts.cert, KeyFile: opts.key, Version: version, Log: a.logger(),
+		CertFile: opts.cert, KeyFile: opts.key, Version: version, Log: a.serverLog(slog.LevelWarn),
 		Entered: func(next string) {
 			fmt.Fprintf(a.err, "wisbox: a browser has signed in; another one opens: %s\n", next)
 		},

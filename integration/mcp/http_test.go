@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"math/big"
@@ -141,6 +142,30 @@ func TestAServersOwnTokenIsInAPrivateFileWhileItRuns(t *testing.T) {
 	assert.NotContains(t, string(rest), strings.TrimSpace(string(token)))
 	_ = cmd.Wait()
 	assert.NoFileExists(t, file)
+}
+
+// TestAServerSaysWhatItsLimitsDo on stderr, without --debug: here that it closed a connection for a new one.
+func TestAServerSaysWhatItsLimitsDo(t *testing.T) {
+	cmd := newWorld(t).command("mcp", "--http", "127.0.0.1:0")
+	said, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	defer time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() }).Stop()
+	lines := bufio.NewScanner(said)
+	require.True(t, lines.Scan())
+	_, addr, _ := strings.Cut(lines.Text(), "serving MCP on ")
+	require.True(t, lines.Scan(), "the place of the token")
+	for range 65 {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	require.True(t, lines.Scan(), "it says nothing")
+	var line struct{ Level, Msg string }
+	require.NoError(t, json.Unmarshal(lines.Bytes(), &line), lines.Text())
+	assert.Equal(t, "WARN", line.Level)
+	assert.Contains(t, line.Msg, "closed")
 }
 
 // certificate creates a key and a self-signed certificate for 127.0.0.1.
