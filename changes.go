@@ -19,6 +19,7 @@ import (
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/scratch"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
@@ -534,12 +535,12 @@ func (d *distant) goHome(ctx context.Context, c journal.Call, op changesOp, do f
 		return err
 	}
 	defer hostmount.CloseHomes(homes)
-	path, err := os.MkdirTemp("", "wisbox-changes-")
+	dir, err := scratch.New("wisbox-changes-")
 	if err != nil {
 		return tool.Errorf(tool.Unavailable, "no room for the changes; set TMPDIR to a directory with room").Because(err)
 	}
-	defer os.RemoveAll(path)
-	root, err := os.OpenRoot(path)
+	defer dir.Close()
+	root, err := os.OpenRoot(dir.Path)
 	if err != nil {
 		return err
 	}

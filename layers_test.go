@@ -26,7 +26,7 @@ var layers = map[string][]string{
 	// Leaves.
 	"tool": {"internal/clip", "tool/answer"}, "tool/answer": {}, "sandbox": {}, "digest/digesttest": {},
 	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/exposition": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/patience": {}, "internal/pathname": {}, "internal/pool": {}, "internal/properties": {},
-	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
+	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/scratch": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/sys": {"internal/sys/internal/needs_linux_or_macos_see_docs_install"}, "internal/sys/internal/needs_linux_or_macos_see_docs_install": {},
 	"internal/beat": {}, "internal/byproduct": {}, "internal/gitignore": {}, "internal/leftout": {}, "internal/holes": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
 
@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"internal/glob":        {"internal/pathname", "tool"},
 	"internal/interp":      {"sandbox"},
 	"internal/kept":        {"internal/lock", "tool"},
-	"internal/plumbing":    {"tool"},
+	"internal/plumbing":    {"internal/scratch", "tool"},
 	"internal/syscalltest": {"internal/retry", "internal/hosttest"},
 	"internal/timing":      {},
 	"internal/toolerr":     {"sandbox", "tool"},
@@ -65,7 +65,7 @@ var layers = map[string][]string{
 	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/holes", "internal/lock", "internal/sys", "tool", "sandbox"},
 	"snapshot/snapshottest": {"snapshot"},
 	"digest":                {"internal/budget", "tool"},
-	"internal/packing":      {"hostmount", "internal/jsonfile", "overlay", "tool"},
+	"internal/packing":      {"hostmount", "internal/jsonfile", "internal/scratch", "overlay", "tool"},
 	"internal/templates":    {"internal/jsonfile", "internal/undo", "snapshot", "tool"},
 
 	// Programs.
@@ -114,7 +114,7 @@ var layers = map[string][]string{
 	"mcpserver":        {"httpguard", "internal/beat", "internal/mcptask", "tool", "vfs"},
 	"": {
 		"cluster", "digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/sharing", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
-		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/packing", "internal/podbook", "internal/pool", "internal/steps", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
+		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/packing", "internal/podbook", "internal/pool", "internal/scratch", "internal/steps", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
 		"profile", "rlm", "sandbox", "shelltool", "snapshot", "tool", "vfs",
 	},
 	"metrics": {"", "profile", "httpguard", "internal/exposition"}, "metrics/collector": {"metrics", "internal/exposition"},
@@ -139,7 +139,7 @@ var layers = map[string][]string{
 	"cmd/wisbox/internal/engine/pack": {"cmd/wisbox/internal/engine"},
 	"cmd/wisbox/front":                {"cmd/wisbox/internal/engine", "cmd/wisbox/internal/sessions", "cmd/wisbox/internal/streams", "internal/hold", "internal/stateroot", "overlay", "sandbox", "tool/answer"},
 	"cmd/wisbox": {"cmd/wisbox/internal/engine", "cmd/wisbox/internal/sessions", "cmd/wisbox/internal/streams", "cluster", "egress", "egress/policy", "httpguard",
-		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/holes", "internal/leftout", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/holes", "internal/leftout", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/scratch", "internal/sshd", "internal/sys", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
 	"bench":           {"overlay", "cluster", "cluster/kubernetes", "egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},

@@ -26,6 +26,7 @@ import (
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/door"
 	"github.com/wisbox/wisbox/internal/plumbing"
+	"github.com/wisbox/wisbox/internal/scratch"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -510,21 +511,21 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 	}); err != nil {
 		return "", buildError(err)
 	}
-	dir, err := os.MkdirTemp("", "wisbox-agent-")
+	dir, err := scratch.New("wisbox-agent-")
 	if err != nil {
-		return "", err
+		return "", tool.Errorf(tool.Unavailable, "no room for the files of the image; set TMPDIR to a directory with room").Because(err)
 	}
-	defer os.RemoveAll(dir)
+	defer dir.Close()
 	files := map[string][]byte{"Containerfile": []byte(o.coder.containerfile(under, o.version)), rootsFile: door.HostRoots()}
 	if manifest, lock := o.coder.lock(o.version); lock != nil {
 		files["Containerfile"], files["package.json"], files["package-lock.json"] = []byte(o.coder.lockedFile(under)), manifest, lock
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir.Path, name), content, 0o600); err != nil {
 			return "", hostError(err)
 		}
 	}
-	if _, err = a.buildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag, Own: true}); err != nil {
+	if _, err = a.buildFile(ctx, b, &images.FileOptions{Context: dir.Path, Tag: tag, Own: true}); err != nil {
 		return "", tool.Errorf(tool.Unavailable, "building the image of %s %s: %s; read the lines above, and check that this machine reaches npm's registry", o.coder.name, o.version, tool.AsError(buildError(err)).Message).Because(err)
 	}
 	return tag, nil

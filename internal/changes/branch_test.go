@@ -2,6 +2,8 @@ package changes_test
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/changes"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -146,4 +149,56 @@ func TestABranchLeavesNothingOfRootsInAPersonsRepository(t *testing.T) {
 		return nil
 	}))
 	assert.NotEmpty(t, h.git("rev-parse", "box"))
+}
+
+// TestABranchThatFindsNoRoomChangesNothing, and the next one removes what a killed one left.
+func TestABranchThatFindsNoRoomChangesNothing(t *testing.T) {
+	top := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(top, "host"), 0o755))
+	hosttest.Tmpfs(t, filepath.Join(top, "host"), "size=4m")
+	h, free := newHome(t, top, files("a"))
+	defer free()
+	h.commit("sha1")
+	objects := filepath.Join(h.host, ".git/objects")
+	list := func() (all []string) {
+		require.NoError(t, filepath.WalkDir(objects, func(path string, _ os.DirEntry, err error) error {
+			all = append(all, path)
+			return err
+		}))
+		return all
+	}
+	before := list()
+	big := make([]byte, 1<<20) // that can't be compressed
+	_, _ = rand.NewChaCha8([32]byte{}).Read(big)
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "a"), big, 0o644))
+	filler := filepath.Join(h.host, ".git/filler")
+	fill(t, filler, 512<<10)
+
+	_, err := h.branch(changes.BranchOptions{})
+	assert.Equal(t, tool.NoSpace, tool.KindOf(err), "%v", err)
+	assert.NotContains(t, err.Error(), h.host)
+	assert.Equal(t, before, list())
+	assert.Empty(t, h.git("branch", "--list", "box"))
+
+	killed := filepath.Join(objects, "tmp_objdir-wisbox-killed/pack")
+	require.NoError(t, os.MkdirAll(killed, 0o755))
+	require.NoError(t, os.Remove(filler))
+	_, err = h.branch(changes.BranchOptions{})
+	require.NoError(t, err)
+	assert.NoDirExists(t, killed)
+	assert.NotEmpty(t, h.git("rev-parse", "box"))
+	h.git("fsck", "--strict")
+}
+
+// fill leaves some bytes of a file system.
+func fill(t *testing.T, name string, left int64) {
+	t.Helper()
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	size := int64(0)
+	for block := make([]byte, 4096); err == nil; size += int64(len(block)) {
+		_, err = f.Write(block)
+	}
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, errors.Join(f.Truncate(max(0, size-left)), f.Close()))
 }

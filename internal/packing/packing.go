@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/scratch"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -22,7 +23,7 @@ import (
 type Pack struct {
 	Report *hostmount.Report
 	Mounts []hostmount.Mount // with their places in the workspace
-	dir    string
+	dir    *scratch.Dir
 	failed chan error // gets the stream's error once
 	sent   *io.PipeReader
 }
@@ -34,7 +35,7 @@ func Copy(ctx context.Context, mounts []hostmount.Mount, opts hostmount.Options)
 		return nil, nil
 	}
 	p := &Pack{Mounts: slices.Clone(mounts), failed: make(chan error, 1)}
-	if p.dir, err = os.MkdirTemp("", "wisbox-pack-"); err != nil {
+	if p.dir, err = scratch.New("wisbox-pack-"); err != nil {
 		return nil, errNoRoom(err)
 	}
 	defer func() {
@@ -60,7 +61,7 @@ func Copy(ctx context.Context, mounts []hostmount.Mount, opts hostmount.Options)
 }
 
 func (p *Pack) makeDir(name string) (*os.Root, error) {
-	path := filepath.Join(p.dir, name)
+	path := filepath.Join(p.dir.Path, name)
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return nil, errNoRoom(err)
 	}
@@ -84,7 +85,7 @@ func (p *Pack) Stream(ctx context.Context) io.Reader {
 		defer stop()
 		out := bufio.NewWriterSize(w, 256<<10)
 		archive := tar.NewWriter(out)
-		root, err := os.OpenRoot(filepath.Join(p.dir, "files"))
+		root, err := os.OpenRoot(filepath.Join(p.dir.Path, "files"))
 		if err == nil {
 			err = errors.Join(archive.AddFS(root.FS()), archive.Close(), out.Flush(), root.Close())
 		}
@@ -117,5 +118,5 @@ func (p *Pack) Close() {
 	if p.sent != nil {
 		_ = p.sent.Close() // after a refusal, the rest of the stream is unread
 	}
-	_ = os.RemoveAll(p.dir)
+	_ = p.dir.Close()
 }

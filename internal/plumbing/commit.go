@@ -20,12 +20,16 @@ type Import struct{ out *bufio.Writer }
 const made = "refs/heads/made"
 
 // Commit writes a commit on top of another one by git fast-import, which reads no attributes and no
-// working tree. No ref of the repository points to it yet. Objects written before an error stay
-// unreferenced, and git's next gc removes them.
+// working tree. No ref of the repository points to it yet. Its objects come into the repository when all are written.
 func (r *Repo) Commit(ctx context.Context, base, message string, fill func(*Import) error) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := r.apart(ctx, "fast-import", "--quiet", "--done", "--date-format=now")
+	fresh, err := r.newObjects()
+	if err != nil {
+		return "", err
+	}
+	defer fresh.Close()
+	cmd := fresh.command(r.apart(ctx, "fast-import", "--quiet", "--done", "--date-format=now"))
 	var says bytes.Buffer
 	cmd.Stderr = &says
 	in, err := cmd.StdinPipe()
@@ -50,10 +54,16 @@ func (r *Repo) Commit(ctx context.Context, base, message string, fill func(*Impo
 	if te := (*tool.Error)(nil); errors.As(err, &te) {
 		return "", te
 	}
+	if ended != nil && isFull(says.Bytes()) {
+		return "", errFull(errors.Join(err, ended))
+	}
 	if ended != nil {
 		return "", tool.Errorf(tool.Unavailable, "the commit can't be written: %s", said(withStderr(ended, says.Bytes()))).Because(errors.Join(err, ended))
 	}
-	out, err := output(r.apart(ctx, "rev-parse", "--verify", made), nil)
+	out, err := output(fresh.command(r.apart(ctx, "rev-parse", "--verify", made)), nil)
+	if err == nil {
+		err = fresh.moveIn()
+	}
 	return strings.TrimSpace(string(out)), err
 }
 

@@ -21,6 +21,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/wisbox/wisbox/internal/scratch"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -32,6 +33,7 @@ type Repo struct {
 	common string // the directory of objects and branches
 	format string // sha1 or sha256
 	own    string // the empty git directory
+	made   *scratch.Dir
 	runAs  *syscall.Credential
 	who    identity
 }
@@ -77,11 +79,12 @@ func (r *Repo) actAsOwner(at string) error {
 }
 
 func (r *Repo) makeOwn() error {
-	own, err := os.MkdirTemp("", "wisbox-branch-")
+	made, err := scratch.New("wisbox-branch-")
 	if err != nil {
-		return err
+		return tool.Errorf(tool.Unavailable, "no room for git's own files; set TMPDIR to a directory with room").Because(err)
 	}
-	r.own = own
+	r.made, r.own = made, made.Path
+	own := r.own
 	config := "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = " + r.format + "\n"
 	for _, dir := range []string{"refs", "refs/heads", "objects", "tree"} {
 		err = errors.Join(err, os.Mkdir(filepath.Join(own, dir), dirMode))
@@ -136,7 +139,7 @@ func (r *Repo) openOwn() error {
 }
 
 // Close removes the files made beside the repository.
-func (r *Repo) Close() { _ = os.RemoveAll(r.own) }
+func (r *Repo) Close() { _ = r.made.Close() }
 
 // Same reports whether both are the same repository and working tree.
 func (r *Repo) Same(o *Repo) bool { return r.dir == o.dir }
