@@ -4,14 +4,12 @@ import (
 	"archive/tar"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/wisbox/wisbox/cmd/wisbox/internal/streams"
@@ -149,21 +147,20 @@ func writeTo(to string, header *tar.Header, content io.Reader) error {
 // through an os.Root, and links are created last. Without vcs, it leaves out the files of version control systems,
 // whatever the tar has: another machine's answer isn't trusted.
 func unpackDir(r io.Reader, to string, vcs bool) error {
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return hostError(err)
-	}
-	root, err := os.OpenRoot(to)
+	dir, err := newWholeDir(to)
 	if err != nil {
 		return hostError(err)
 	}
-	defer root.Close()
+	defer dir.close()
+	root := dir.Root
 	var links []*tar.Header
 	var left error
 	known := map[string]bool{}
 	for tr := tar.NewReader(r); ; {
 		header, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return cmp.Or(hostError(makeLinks(root, links)), left)
+			skipped := makeLinks(root, links)
+			return hostError(cmp.Or(dir.place(), skipped, left))
 		}
 		if err != nil {
 			return err
@@ -182,7 +179,7 @@ func unpackDir(r io.Reader, to string, vcs bool) error {
 			continue
 		}
 		if err := unpackEntry(root, header, tr); err != nil {
-			return hostError(err)
+			return dir.error(err)
 		}
 	}
 }
@@ -218,7 +215,7 @@ func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 // writeWhole writes a file beside its place and renames it when it is complete, so that an existing
 // file stays until then. What isn't a plain file of one name, such as a link, a device or a hard
 // link, is written in its place.
-func writeWhole(root *os.Root, name string, header *tar.Header, content io.Reader) (err error) {
+func writeWhole(root *os.Root, name string, header *tar.Header, content io.Reader) error {
 	mode := fs.FileMode(header.Mode).Perm()
 	was, err := root.Lstat(name)
 	switch {
@@ -235,24 +232,21 @@ func writeWhole(root *os.Root, name string, header *tar.Header, content io.Reade
 	default:
 		mode = was.Mode().Perm()
 	}
-	temp := tempBeside(name)
-	f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	w, err := newWholeFile(root, name, mode)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = root.Remove(temp)
-		}
-	}()
-	if err = fill(f, header, content); err == nil && was != nil {
-		err = f.Chmod(mode)
-		_ = root.Chown(temp, int(was.Sys().(*syscall.Stat_t).Uid), int(was.Sys().(*syscall.Stat_t).Gid)) // only root can
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	defer w.discard()
+	if err := fill(w.File, header, content); err != nil {
 		return err
 	}
-	return root.Rename(temp, name)
+	if was != nil {
+		if err := w.Chmod(mode); err != nil {
+			return err
+		}
+		_ = w.Chown(int(was.Sys().(*syscall.Stat_t).Uid), int(was.Sys().(*syscall.Stat_t).Gid)) // only root can
+	}
+	return w.place()
 }
 
 // fill writes a file's content, and its holes if it has any.
@@ -299,11 +293,6 @@ func makeLink(root *os.Root, name, target string) error {
 		return errors.Join(err, root.Remove(temp))
 	}
 	return nil
-}
-
-// tempBeside returns a fresh name in the directory of a file.
-func tempBeside(name string) string {
-	return filepath.Join(filepath.Dir(name), ".wisbox-cp-"+strings.ToLower(rand.Text()))
 }
 
 func errLinkOut(name string) error {

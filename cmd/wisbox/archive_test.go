@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -160,4 +161,74 @@ func TestACopyLeavesNoLinkThatLeadsOut(t *testing.T) {
 		return err
 	}))
 	assert.Equal(t, []string{"a/b/c/top", "a/b/inside", "broken", "inside"}, left)
+}
+
+// TestANewDirectoryIsCopiedWholeOrNot, and the next copy removes what a killed one left beside it.
+func TestANewDirectoryIsCopiedWholeOrNot(t *testing.T) {
+	parent := t.TempDir()
+	to := filepath.Join(parent, "new")
+	archive := archiveOf(t, tar.Header{Name: "a", Uname: "1"}, tar.Header{Name: "b", Uname: strings.Repeat("2", 4000)})
+	require.Error(t, unpackDir(bytes.NewReader(archive[:3000]), to, true))
+	assert.Empty(t, entriesOf(t, parent))
+	require.NoError(t, os.MkdirAll(filepath.Join(parent, copyPrefix+"killed", "copy"), 0o700))
+	require.NoError(t, unpackDir(bytes.NewReader(archive), to, true))
+	assert.Equal(t, []string{"new"}, entriesOf(t, parent))
+	assert.Equal(t, []string{"a", "b"}, entriesOf(t, to))
+	require.NoError(t, os.Mkdir(filepath.Join(parent, "like"), 0o755))
+	like, err := os.Stat(filepath.Join(parent, "like"))
+	require.NoError(t, err)
+	info, err := os.Stat(to)
+	require.NoError(t, err)
+	assert.Equal(t, like.Mode(), info.Mode())
+}
+
+// TestAFileHasNoNameUntilItIsComplete, so that a killed process leaves nothing.
+func TestAFileHasNoNameUntilItIsComplete(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	for range 2 { // a new file, then one that is replaced
+		before := entriesOf(t, dir)
+		f, err := newWholeFile(root, "f", 0o600)
+		require.NoError(t, err)
+		_, err = f.WriteString("whole")
+		require.NoError(t, err)
+		if f.temp == "" { // this file system has files without a name
+			assert.Equal(t, before, entriesOf(t, dir))
+		}
+		require.NoError(t, f.place())
+		f.discard()
+		assert.Equal(t, []string{"f"}, entriesOf(t, dir))
+	}
+	f, err := newWholeFile(root, "g", 0o600)
+	require.NoError(t, err)
+	f.discard()
+	assert.Equal(t, []string{"f"}, entriesOf(t, dir))
+}
+
+// TestACopyToAFullDiskNamesTheFileAndWhatToDo.
+func TestACopyToAFullDiskNamesTheFileAndWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	hosttest.Tmpfs(t, dir, "size=64k")
+	archive := archiveOf(t, tar.Header{Name: "f", Uname: strings.Repeat("x", 1<<20)})
+	for name, unpack := range map[string]func(io.Reader) error{
+		"f":   func(r io.Reader) error { return (&app{}).unpackFile(r, filepath.Join(dir, "f")) },
+		"d/f": func(r io.Reader) error { return unpackDir(r, filepath.Join(dir, "d"), true) },
+	} {
+		err := unpack(bytes.NewReader(archive))
+		assert.Equal(t, tool.NoSpace, tool.KindOf(err), "%v", err)
+		assert.ErrorContains(t, err, filepath.Join(dir, name)+" on the host has no room")
+		assert.Empty(t, entriesOf(t, dir))
+	}
+}
+
+func entriesOf(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	return names
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	units "github.com/docker/go-units"
 	"github.com/spf13/cobra"
@@ -268,6 +269,8 @@ func hostError(err error) error {
 		kind, says = tool.NotFound, "does not exist"
 	case errors.Is(err, fs.ErrPermission):
 		kind, says = tool.Permission, "may not be read or written by this user"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		kind, says = tool.NoSpace, "has no room, since its file system is full; free some space and try again"
 	case errors.Is(err, fs.ErrExist):
 		kind, says = tool.Exists, "already exists as something else"
 	}

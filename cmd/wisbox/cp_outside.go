@@ -109,14 +109,12 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 			return writeTo(to, &tar.Header{Mode: int64(i.Mode.Perm())}, r)
 		})
 	}
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return nil, hostError(err)
-	}
-	root, err := os.OpenRoot(to)
+	dir, err := newWholeDir(to)
 	if err != nil {
 		return nil, hostError(err)
 	}
-	defer root.Close()
+	defer dir.close()
+	root := dir.Root
 	known := map[string]bool{}
 	const levels = 512
 	err = inside.List(ctx, from, sandbox.ListOptions{Depth: levels}, func(i sandbox.FileInfo) error {
@@ -132,7 +130,7 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 			return nil
 		case i.Mode.IsDir():
 			done.Directories++
-			return hostError(root.MkdirAll(name, 0o755))
+			return dir.error(root.MkdirAll(name, dirMode))
 		case !i.Mode.IsRegular():
 			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(i.Path), Reason: "is a link, a FIFO, a socket or a device"})
 			return nil
@@ -140,7 +138,7 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 		err := copyInside(ctx, inside, path.Join(from, i.Path), func(i sandbox.FileInfo, r io.Reader) error {
 			done.Files++
 			done.Bytes += i.Size
-			return hostError(writeWhole(root, name, &tar.Header{Mode: int64(i.Mode.Perm())}, r))
+			return dir.error(writeWhole(root, name, &tar.Header{Mode: int64(i.Mode.Perm())}, r))
 		})
 		if kind := tool.KindOf(err); kind == tool.NotFound || kind == tool.Permission || kind == tool.NotRegular {
 			done.Incomplete++
@@ -149,6 +147,9 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 		}
 		return err
 	})
+	if err == nil {
+		err = hostError(dir.place())
+	}
 	return done, err
 }
 

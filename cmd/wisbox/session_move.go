@@ -150,13 +150,19 @@ type saved struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// saveTo writes the archive to a temporary file beside the file and renames it when it is complete.
+// saveTo writes the archive to a file that gets its name when it is complete.
 func (a *app) saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
+	root, err := os.OpenRoot(filepath.Dir(file))
 	if err != nil {
 		return saved{}, fileError(file, err)
 	}
-	defer os.Remove(f.Name())
+	defer root.Close()
+	const own = 0o600 // it has the variables of programs
+	f, err := newWholeFile(root, filepath.Base(file), own)
+	if err != nil {
+		return saved{}, fileError(file, err)
+	}
+	defer f.discard()
 	bar := a.newProgress(unknown)
 	info, err := s.Save(ctx, io.MultiWriter(f, bar))
 	bar.end()
@@ -164,9 +170,9 @@ func (a *app) saveTo(ctx context.Context, s *wisbox.Session, file string) (saved
 		err = fileError(file, path)
 	}
 	if err != nil {
-		return saved{}, errors.Join(err, f.Close())
+		return saved{}, err
 	}
-	if err := errors.Join(f.Close(), os.Rename(f.Name(), file)); err != nil {
+	if err := f.place(); err != nil {
 		return saved{}, fileError(file, err)
 	}
 	a.sayNotKept(info.Skipped, info.Unkept)
