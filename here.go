@@ -177,6 +177,11 @@ func (h *here) create(ctx context.Context, all []SessionOptions, files populate)
 	if err := files(ctx, dirs, all); err != nil {
 		return nil, err
 	}
+	for _, dir := range dirs {
+		if err := dir.Covered(); err != nil {
+			return nil, err
+		}
+	}
 	made := make([]*opened, len(all))
 	for i, item := range items {
 		var err error
@@ -529,7 +534,7 @@ func (h *here) mountInto(ctx context.Context, dir *overlay.Dir, workspace *os.Ro
 		AllowedRoots: slices.Concat(h.opts.AllowedRoots, o.AllowedRoots), Dest: workspace, Staging: dir.Tmp(),
 		Owner: dir.State().User, Progress: o.OnMount, MaxBytes: o.Limits.WithDefaults().Disk, MaxFiles: o.Limits.WithDefaults().Inodes,
 	})
-	if err != nil {
+	if err = cmp.Or(err, dir.Covered()); err != nil {
 		return err
 	}
 	o.Mounts = slices.Clone(o.Mounts)

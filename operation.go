@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"path"
 	"reflect"
@@ -411,11 +412,35 @@ func (o importOp) do(ctx context.Context, l *local, c journal.Call, io hold.Stre
 	}
 	var done *vfs.Transfer
 	_, effects, err := l.steps.Do(ctx, c, tool.FileEffect, func(ctx context.Context) (_ *tool.Result, err error) {
-		done, err = l.files.Import(ctx, io.Stdin, o.Dest)
+		done, err = l.files.Import(ctx, &roomyReader{ctx: ctx, r: io.Stdin, room: l.dir.Reserve}, o.Dest)
 		return &tool.Result{Changes: []tool.Change{{Path: clip.Text(o.Dest)}}}, err
 	})
 	return done, journal.Outcome{Effects: effects}, err
 }
+
+// roomyReader ends a stream when the host has no room for more: what is written into an image takes it only later.
+type roomyReader struct {
+	ctx  context.Context
+	r    io.Reader
+	room func(context.Context) error
+	left int64 // bytes until the next look
+}
+
+// Read implements io.Reader.
+func (r *roomyReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		if err := r.room(r.ctx); err != nil {
+			return 0, err
+		}
+		r.left = roomEvery
+	}
+	n, err := r.r.Read(p)
+	r.left -= int64(n)
+	return n, err
+}
+
+// roomEvery is much less than the host's reserve.
+const roomEvery = 4 << 20
 
 // exportOp writes its output stream.
 type exportOp struct {

@@ -260,6 +260,9 @@ func (d *Dir) mountDisk(ctx context.Context, kept bool) error {
 		return nil
 	}
 	if err := quota.MountImage(d.hostPath(imageFile), d.hostPath(diskDir), quota.Mounting{Durable: kept}); err != nil {
+		if full := d.Reserve(ctx); answer.KindOf(full) == answer.NoSpace {
+			return answer.Errorf(answer.NoSpace, "the disk of session %q can't be mounted: %s", d.id, answer.AsError(full).Message).In("session").Because(err)
+		}
 		return answer.Errorf(answer.Unavailable, "the disk of session %q can't be mounted; that needs root and a loop device, as when it was made", d.id).In("session").Because(err)
 	}
 	d.clearTmp()

@@ -2,6 +2,10 @@ package overlay
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -118,4 +122,64 @@ func TestAReadOnlyFileSystemIsAnErrorAndNothingIsHalfMade(t *testing.T) {
 	_, err = OpenStore(s.path)
 	assert.NoError(t, err, "reading goes on")
 
+}
+
+// imageOnTmpfs returns a kept session whose disk is an image larger than its host's file system.
+func imageOnTmpfs(t *testing.T) (*Store, *Dir, string) {
+	t.Helper()
+	s := storeOnTmpfs(t, "size=40m")
+	d := create(t, s, &CreateOptions{ID: "imaged", Disk: 200 << 20, Kept: true})
+	if d.Current().Disk.Way != DiskImage {
+		t.Skip("this machine mounts no images; root's run of this test does")
+	}
+	require.NoError(t, d.SetState(StateReady))
+	return s, d, s.path
+}
+
+// TestWhatAnImageOwesTheHostIsCounted: the kernel takes the files of an image at once, and room on the host later.
+func TestWhatAnImageOwesTheHostIsCounted(t *testing.T) {
+	_, d, _ := imageOnTmpfs(t)
+	require.NoError(t, d.Reserve(t.Context()))
+	require.NoError(t, d.Covered())
+	f, err := d.Workspace().Create("f")
+	require.NoError(t, err)
+	_, err = f.Write(make([]byte, 60<<20))
+	require.NoError(t, err)
+	assert.Equal(t, answer.NoSpace, answer.KindOf(d.Reserve(t.Context())))
+	assert.Equal(t, answer.NoSpace, answer.KindOf(d.Covered()))
+	require.NoError(t, f.Truncate(0))
+	require.NoError(t, f.Close())
+	assert.NoError(t, d.Covered())
+	assert.NoError(t, d.Reserve(t.Context()))
+}
+
+func TestAnImageThatBecameReadOnlySaysSoAndIsMountedAgain(t *testing.T) {
+	s, d, host := imageOnTmpfs(t)
+	f, err := d.Workspace().Create("old")
+	require.NoError(t, errors.Join(err, f.Sync(), f.Close()))
+	filler := filepath.Join(host, "filler")
+	require.ErrorIs(t, os.WriteFile(filler, make([]byte, 64<<20), 0o600), syscall.ENOSPC)
+	require.NoError(t, d.Room(t.Context()))
+	for i := range 1000 { // until ext4 has something to write for which the host has no room
+		f, err := d.Workspace().Create(fmt.Sprint("new", i))
+		if err != nil {
+			break
+		}
+		_, _ = f.Write(make([]byte, 1<<20))
+		_ = errors.Join(f.Sync(), f.Close())
+	}
+	err = d.Room(t.Context())
+	assert.Equal(t, answer.NoSpace, answer.KindOf(err))
+	assert.ErrorContains(t, err, "wisbox stop imaged")
+
+	require.NoError(t, d.Close())
+	_, err = s.Open(t.Context(), "imaged")
+	assert.Equal(t, answer.NoSpace, answer.KindOf(err), "%v", err)
+	require.NoError(t, os.Remove(filler))
+	d, err = s.Open(t.Context(), "imaged")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, d.Close()) })
+	assert.NoError(t, d.Room(t.Context()))
+	_, err = d.Workspace().Stat("old")
+	assert.NoError(t, err)
 }

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/quota"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool/answer"
 )
 
@@ -50,8 +52,11 @@ type meter struct {
 // doesn't enforce. It is called before programs start and before tools change files, but not before they delete some.
 func (d *Dir) Room(ctx context.Context) error {
 	disk := d.State().Disk
-	if disk == nil || disk.Way == DiskImage { // the kernel enforces the limit, for us too
+	switch {
+	case disk == nil:
 		return nil
+	case disk.Way == DiskImage: // the kernel enforces the limit, for us too
+		return d.writable()
 	}
 	taken, err := d.measure(ctx, false)
 	if err != nil {
@@ -61,6 +66,21 @@ func (d *Dir) Room(ctx context.Context) error {
 		return nil
 	}
 	return d.full(*disk, taken)
+}
+
+// writable reports, by its error, that the kernel has made the session's image read-only: it found no room on the host
+// for something that it had to write.
+func (d *Dir) writable() error {
+	_, tmp := d.looked()
+	f, err := sys.Unnamed(int(tmp.Fd()), 0o600)
+	if err == nil {
+		return unix.Close(f)
+	}
+	if !errors.Is(err, unix.EROFS) {
+		return nil // such as a full disk, from which files can be deleted
+	}
+	return answer.Errorf(answer.NoSpace, "the session's disk became read-only when the host's disk was full, and what was written last may be lost; "+
+		"free some space on the host, then end the session's programs there with wisbox stop %s: its next command can write again", d.id)
 }
 
 // DiskUsed returns the disk usage of the session's files, or slightly more: bytes, and the number of files and
@@ -201,6 +221,7 @@ func (w *watcher) look(ctx context.Context) time.Duration {
 	if err != nil {
 		return lookMax
 	}
+	spare -= int64(w.dir.owed())
 	if w.growsOnFullHost(ctx, spare) {
 		w.end()
 		return lookMin

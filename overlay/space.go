@@ -2,8 +2,13 @@ package overlay
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"syscall"
 
 	"github.com/docker/go-units"
+	"golang.org/x/sys/unix"
+
 	"github.com/wisbox/wisbox/tool/answer"
 )
 
@@ -42,8 +47,53 @@ func (s *Store) spare() (int64, error) {
 
 func reserve(total uint64) uint64 { return min(total/20, maxReserve) }
 
-// Reserve is like [Store.Reserve] for the session's file system.
-func (d *Dir) Reserve(ctx context.Context) error { return d.store.Reserve(ctx) }
+// Reserve is like [Store.Reserve] for the session's file system. What the session's image still has to write there
+// counts as taken.
+func (d *Dir) Reserve(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	free, total, err := d.store.space()
+	if err != nil {
+		return ioError(err, "look at the file system")
+	}
+	return checkReserve(free-min(free, d.owed()), total)
+}
+
+// Covered checks that the host has room for all that was written in the session: an image takes it from the host only
+// later, and what then finds no room is lost. The error is no_space.
+func (d *Dir) Covered() error {
+	owed := d.owed()
+	if owed == 0 {
+		return nil
+	}
+	if free, _, err := d.store.space(); err != nil || free >= owed {
+		return ioError(err, "look at the file system")
+	}
+	return ioError(unix.ENOSPC, "write the session's files")
+}
+
+// owed returns how many bytes of the files in the session's image have no room on the host yet.
+func (d *Dir) owed() uint64 {
+	if disk := d.State().Disk; disk == nil || disk.Way != DiskImage {
+		return 0
+	}
+	image, err := d.dir.Stat(imageFile)
+	if errors.Is(err, fs.ErrNotExist) { // it is being made
+		image, err = d.dir.Stat(newImage)
+	}
+	if err != nil {
+		return 0
+	}
+	taken, err := d.measure(context.Background(), false)
+	if err != nil {
+		return 0
+	}
+	return uint64(max(0, taken.Bytes-image.Sys().(*syscall.Stat_t).Blocks*statBlock))
+}
+
+// statBlock is the unit of a file's blocks.
+const statBlock = 512
 
 func checkReserve(free, total uint64) error {
 	need := reserve(total)

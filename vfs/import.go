@@ -91,6 +91,9 @@ func (im *importing) broken(err error) error {
 	if ctxErr := im.ctx.Err(); ctxErr != nil {
 		return tool.AsError(ctxErr)
 	}
+	if own := (*tool.Error)(nil); errors.As(err, &own) { // the stream's own, such as no room
+		return own
+	}
 	return tool.Errorf(tool.Invalid, "the stream is not a tar archive, or is incomplete").Because(err)
 }
 
