@@ -31,7 +31,7 @@ func (s *Store) Changed(ctx context.Context, id string, max int, opts *ChangedOp
 	defer unlock()
 	b := s.budget(ctx)
 	defer b.Close()
-	old, err := s.state(b, id, "snapshot_id")
+	r, err := s.readNamed(id, "snapshot_id")
 	if err != nil {
 		return Changed{}, storeError(err)
 	}
@@ -39,10 +39,15 @@ func (s *Store) Changed(ctx context.Context, id string, max int, opts *ChangedOp
 	if err != nil {
 		return Changed{}, storeError(err)
 	}
-	c := Changed{}
-	if old.hash != now.hash {
-		c.compare(newPlace(int(s.top.Fd())), old.dir, now.dir, max, opts.Ignore)
+	if now.hash.String() == r.Root {
+		return Changed{}, nil
 	}
+	old, err := s.load(b, r)
+	if err != nil {
+		return Changed{}, storeError(err)
+	}
+	c := Changed{}
+	c.compare(newPlace(int(s.top.Fd())), old.dir, now.dir, max, opts.Ignore)
 	return c, nil
 }
 

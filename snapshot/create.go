@@ -86,8 +86,28 @@ func (s *Store) fit(ctx context.Context, opts *CreateOptions) (*record, error) {
 // beside returns the bytes of the store outside of its packs.
 func (s *Store) beside() (int64, error) {
 	u := Usage{}
-	err := errors.Join(u.add(s.records), u.add(s.opts.Store))
-	return u.Bytes, err
+	if err := u.add(s.opts.Store); err != nil {
+		return 0, err
+	}
+	names, err := listNames(s.records)
+	if err != nil {
+		return 0, err
+	}
+	sizes := make(map[string]int64, len(names))
+	for _, name := range names {
+		size, known := s.sizes[name]
+		if !known {
+			info, err := s.records.Lstat(name)
+			if err != nil {
+				continue // removed since
+			}
+			size = info.Size()
+		}
+		sizes[name] = size
+		u.Bytes += size
+	}
+	s.sizes = sizes
+	return u.Bytes, nil
 }
 
 func (s *Store) free(ctx context.Context, c claim) error {

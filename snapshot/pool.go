@@ -15,6 +15,10 @@ type pool struct {
 	jobs   []job
 	active int
 	err    error
+
+	workers sync.WaitGroup
+	started int
+	most    int // workers; 0 before run
 }
 
 // job is a piece of work. drop frees its resources, whether it ran or not.
@@ -33,18 +37,28 @@ func newPool(ctx context.Context) *pool {
 
 func (p *pool) push(j job) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.jobs = append(p.jobs, j)
-	p.mu.Unlock()
 	p.wake.Signal()
+	p.help()
 }
 
-// run returns when no job is left, or the first error.
-func (p *pool) run() error {
-	var wg sync.WaitGroup
-	for range min(8, 2*runtime.GOMAXPROCS(0)) { // more than run at once: some wait for the disk
-		wg.Go(p.work)
+// help starts another worker if there are more jobs than the one that the caller takes next.
+func (p *pool) help() {
+	for p.started < min(p.most, p.active+len(p.jobs)) && len(p.jobs) > 1 {
+		p.started++
+		p.workers.Go(p.work)
 	}
-	wg.Wait()
+}
+
+// run returns when no job is left, or the first error. A walk of few directories needs no more than its caller.
+func (p *pool) run() error {
+	p.mu.Lock()
+	p.most, p.started = min(8, 2*runtime.GOMAXPROCS(0)), 1 // more than run at once: some wait for the disk
+	p.help()
+	p.mu.Unlock()
+	p.work()
+	p.workers.Wait()
 	for _, j := range p.jobs {
 		j.drop()
 	}

@@ -81,7 +81,9 @@ type Store struct {
 	records *os.Root
 	objects *objects
 	cache   *statCache
-	working *lock.Mutex // held while a call works
+	working *lock.Mutex      // held while a call works
+	tidied  [3]int64         // when the names of each directory had last changed, see tidy
+	sizes   map[string]int64 // of the records, which never change
 
 	life   sync.RWMutex // shared by every call, taken to close
 	closed bool
@@ -227,14 +229,31 @@ func (s *Store) takeTurn(ctx context.Context) (free func(), err error) {
 	return nil, tool.Errorf(tool.Busy, "another call uses the snapshots; retry")
 }
 
-// tidy removes the leftovers of a killed process, and opens the packs that others made.
+// tidy removes the leftovers of a killed process, and opens the packs that others made. It looks only into directories
+// whose names have changed since it last did.
 func (s *Store) tidy() error {
-	for _, root := range []*os.Root{s.opts.Store, s.packs, s.records} {
-		if err := removeTemps(root); err != nil {
+	for i, root := range []*os.Root{s.opts.Store, s.packs, s.records} {
+		now := coarseNow()
+		info, err := root.Stat(".")
+		if err != nil {
 			return err
 		}
+		changed := info.ModTime().UnixNano()
+		if changed == s.tidied[i] {
+			continue
+		}
+		err = removeTemps(root)
+		if root == s.packs {
+			err = errors.Join(err, s.objects.refresh())
+		}
+		if err != nil {
+			return err
+		}
+		if s.tidied[i] = 0; changed < now { // else the names could change again without a change of this time
+			s.tidied[i] = changed
+		}
 	}
-	return s.objects.refresh()
+	return nil
 }
 
 func removeTemps(root *os.Root) error {
