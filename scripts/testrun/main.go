@@ -269,7 +269,7 @@ func (r *run) summary(w io.Writer) int {
 		}
 		slices.SortFunc(all, func(a, b string) int { return int(1000 * (r.slowest[b] - r.slowest[a])) })
 		fmt.Fprintf(w, "\nthe slowest:")
-		for _, name := range all[:min(3, len(all))] {
+		for _, name := range all[:min(10, len(all))] {
 			fmt.Fprintf(w, " %s (%.0f s)", name, r.slowest[name])
 		}
 		fmt.Fprintf(w, "\n%d tests passed, %d skipped, in %s\n", r.passed, r.skipped, took)
