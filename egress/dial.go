@@ -188,7 +188,7 @@ func (p *Proxy) transports() (direct, indirect, toOwn *http.Transport) {
 		return &http.Transport{
 			DisableCompression: true, MaxIdleConnsPerHost: 8, MaxIdleConns: 32, IdleConnTimeout: 90 * time.Second,
 			TLSHandshakeTimeout: p.opts.Bounds.HeaderFor, ExpectContinueTimeout: time.Second,
-			MaxResponseHeaderBytes: int64(4 * p.opts.Bounds.Header), ReadBufferSize: 32 << 10, WriteBufferSize: 32 << 10,
+			MaxResponseHeaderBytes: int64(p.opts.Bounds.Header), ReadBufferSize: 32 << 10, WriteBufferSize: 32 << 10,
 		}
 	}
 	direct, indirect, toOwn = base(), base(), base()

@@ -187,6 +187,13 @@ func TestLongHeadersAreRefused(t *testing.T) {
 	assert.Equal(t, 431, status)
 }
 
+func TestLongHeadersOfAnAnswerAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.web("example.com", func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("X-A", strings.Repeat("a", 80<<10)) })
+	status, _, _ := w.box(allow("example.com")).send("GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n")
+	assert.Equal(t, 502, status)
+}
+
 func TestANewPolicyCutsWhatItDoesNotAllowAndNothingElse(t *testing.T) {
 	w := newWorld(t)
 	w.held("22")

@@ -80,7 +80,7 @@ type Bounds struct {
 	Requests  int           // requests per second that the proxy reads, default 500; burst twice that
 	Dials     int           // new connections to servers per second, default 100; burst three times that
 	Queue     time.Duration // time that a connection to a server waits for its turn, default 30 s
-	Header    int           // bytes of a request's headers, default 64 KiB
+	Header    int           // bytes of the headers of a request, and of an answer, default 64 KiB
 	HeaderFor time.Duration // time for a request's headers or a TLS hello, default 10 s
 	Connect   time.Duration // time to resolve a name and connect, default 5 s
 	Idle      time.Duration // time after which an idle connection ends, default 5 min

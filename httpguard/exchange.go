@@ -146,7 +146,16 @@ func LetIn(r *http.Request, client Client) error {
 	return s.Wait(r.Context())
 }
 
-// costOf returns the memory of a request's header.
+// MaxAnswerHeader bounds the header of a program's answer, in bytes; give it to transports to programs. Their default of
+// 10 MiB can take ten times as much memory, for each request at once.
+const MaxAnswerHeader = 32 << 10
+
+// TakeHeader takes the memory of an answer's header, until the request ends that the answer is for.
+func TakeHeader(answer *http.Response) error {
+	return Take(answer.Request.Context(), costOf(answer.Header))
+}
+
+// costOf returns the memory of a header.
 func costOf(h http.Header) (n int64) {
 	for name, values := range h {
 		n += int64(len(name)) + fieldCost

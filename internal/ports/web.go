@@ -102,8 +102,9 @@ func (w *Web) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	transport := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx) },
-		DisableCompression: true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleTime,
+		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx) },
+		MaxResponseHeaderBytes: httpguard.MaxAnswerHeader,
+		DisableCompression:     true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleTime,
 	}
 	defer transport.CloseIdleConnections()
 	handler := w.guard.Handler(w.handler(ctx, transport))
@@ -174,7 +175,7 @@ func (w *Web) rewrite(r *httputil.ProxyRequest) {
 
 // failed answers if the session's server doesn't.
 func (w *Web) failed(rw http.ResponseWriter, _ *http.Request, err error) {
-	text := fmt.Sprintf("the program on port %d of the session closed the connection, or doesn't speak HTTP; for other protocols leave --tcp out, or add --raw", w.port)
+	text := fmt.Sprintf("the program on port %d of the session closed the connection, doesn't speak HTTP, or answers with more than 32 KiB of headers; for other protocols leave --tcp out, or add --raw", w.port)
 	if known := (*tool.Error)(nil); errors.As(err, &known) {
 		text = known.Message
 	}

@@ -164,6 +164,14 @@ func TestNobodyElseGetsIn(t *testing.T) {
 	assert.Equal(t, "/evil.example.com/x", away.Header.Get("Location"), "the token leads nowhere else")
 }
 
+func TestTheHeadersOfAnAnswerAreBounded(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("a", 40<<10)) })
+	entered, _ := s.get(strings.TrimPrefix(s.web.URL(), s.origin()), "Host", s.host())
+	res, body := s.get("/", "Host", s.host(), "Cookie", entered.Cookies()[0].String())
+	assert.Equal(t, 502, res.StatusCode)
+	assert.Contains(t, body, "32 KiB of headers")
+}
+
 // TestAWebSocketIsPassedOn: bytes both ways after the upgrade, and it ends with the Web.
 func TestAWebSocketIsPassedOn(t *testing.T) {
 	gone := make(chan struct{})

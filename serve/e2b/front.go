@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -61,16 +62,17 @@ func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan str
 		f := &front{
 			sandbox: s, rec: rec, isKey: o.Keys, proxies: o.Proxies, services: map[uint16]http.Handler{},
 			transport: &http.Transport{
-				DialContext:        func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, box, addr) },
-				TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, // the sandbox's programs have self-signed certificates
-				DisableCompression: true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleTime,
+				DialContext:            func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, box, addr) },
+				TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, // the sandbox's programs have self-signed certificates
+				MaxResponseHeaderBytes: httpguard.MaxAnswerHeader,
+				DisableCompression:     true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleTime,
 			},
 		}
 		for port, make := range o.Services {
 			f.services[port] = make(box, Service{Token: s.EnvdToken(), Pass: f.pass, Visit: f.visit, Env: rec.Env, Done: done, Log: quiet, Quiet: registry.Quiet})
 		}
 		f.proxy = &httputil.ReverseProxy{
-			Rewrite: f.rewrite, ModifyResponse: keepCookies, Transport: f.transport, FlushInterval: -1, ErrorHandler: f.failed, ErrorLog: log.New(io.Discard, "", 0),
+			Rewrite: f.rewrite, ModifyResponse: received, Transport: f.transport, FlushInterval: -1, ErrorHandler: f.failed, ErrorLog: log.New(io.Discard, "", 0),
 		}
 		return f
 	}
@@ -134,8 +136,14 @@ func (f *front) ServePort(w http.ResponseWriter, r *http.Request, port uint16) {
 	service.ServeHTTP(w, r)
 }
 
+// received checks a program's answer.
+func received(resp *http.Response) error {
+	keepCookies(resp)
+	return httpguard.TakeHeader(resp)
+}
+
 // keepCookies lets a program set cookies for its own host name only: the domain is also that of other keys' sandboxes.
-func keepCookies(resp *http.Response) error {
+func keepCookies(resp *http.Response) {
 	for i, cookie := range resp.Header["Set-Cookie"] {
 		parts := strings.Split(cookie, ";") // the cookie itself, and its attributes
 		attributes := slices.DeleteFunc(parts[1:], func(part string) bool {
@@ -144,7 +152,6 @@ func keepCookies(resp *http.Response) error {
 		})
 		resp.Header["Set-Cookie"][i] = strings.Join(parts[:1+len(attributes)], ";")
 	}
-	return nil
 }
 
 // pass implements [Service.Pass].
@@ -249,7 +256,11 @@ func words(text string) []string {
 
 // failed answers a request when the program doesn't.
 func (f *front) failed(w http.ResponseWriter, r *http.Request, err error) {
-	text := "The program on this port closed the connection, or doesn't speak HTTP"
+	if errors.Is(err, httpguard.ErrBusy) {
+		writeFailure(w, failureOf(err))
+		return
+	}
+	text := "The program on this port closed the connection, doesn't speak HTTP, or answers with more than 32 KiB of headers"
 	if tool.KindOf(err) == tool.NotFound {
 		text = "The sandbox is running but port is not open"
 	}

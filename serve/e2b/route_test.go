@@ -192,6 +192,19 @@ func TestAPortGetsTheRequestAsItCame(t *testing.T) {
 	assert.Equal(t, 3001, f.Port)
 }
 
+// TestTheHeadersOfAProgramsAnswerAreBounded: a transport takes 10 MiB of them by itself, for each request.
+func TestTheHeadersOfAProgramsAnswerAreBounded(t *testing.T) {
+	size := 20 << 10
+	engine := program(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("a", size)) })
+	w := newWorld(t, engine, nil)
+	a := w.create(keyA, `{}`)
+	assert.Equal(t, 200, w.do(w.toPort(a.SandboxID, "3000", "/"), nil).StatusCode)
+	size = 40 << 10
+	var f said
+	assert.Equal(t, 502, w.do(w.toPort(a.SandboxID, "3000", "/"), &f).StatusCode)
+	assert.Contains(t, f.Message, "32 KiB of headers")
+}
+
 // TestAPortSpeaksTLS if the client has configured it, with a self-signed certificate.
 func TestAPortSpeaksTLS(t *testing.T) {
 	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
