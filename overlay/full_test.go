@@ -171,6 +171,8 @@ func TestAnImageThatBecameReadOnlySaysSoAndIsMountedAgain(t *testing.T) {
 	err = d.Room(t.Context())
 	assert.Equal(t, answer.NoSpace, answer.KindOf(err))
 	assert.ErrorContains(t, err, "wisbox stop imaged")
+	_, err = d.Prepare(t.Context())
+	assert.ErrorContains(t, err, "wisbox stop imaged")
 
 	require.NoError(t, d.Close())
 	_, err = s.Open(t.Context(), "imaged")

@@ -254,6 +254,11 @@ func (d *Dir) Prepare(ctx context.Context) (*Next, error) {
 	if d.store.single {
 		return &Next{d: d}, nil
 	}
+	if d.imaged {
+		if err := d.writable(); err != nil {
+			return nil, err
+		}
+	}
 	n := &Next{d: d, name: workspaceDir + "." + newID()}
 	var err error
 	if n.pin, err = d.makeWorkspace(n.name, d.State().User); err != nil {
