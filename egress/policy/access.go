@@ -100,9 +100,17 @@ func normal(u *url.URL, escaped string) error {
 	return nil
 }
 
-// odd reports whether a server may take a character for another one, such as the wide forms of . and / for these.
+// likeSlashes are characters that some servers take for a slash or a backslash, though Unicode doesn't say they are the same.
+const likeSlashes = "⁄∕∖⟋⟍⧵⧸⧹╱╲"
+
+// odd reports whether a server may take a character for another one, such as the wide forms of . and / for these, or
+// ignore it, such as a soft hyphen between two dots.
 func odd(r rune) bool {
-	return unicode.IsControl(r) || r >= utf8.RuneSelf && strings.ContainsAny(norm.NFKC.String(string(r)), `./\;%`)
+	if r < utf8.RuneSelf {
+		return unicode.IsControl(r)
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) ||
+		strings.ContainsRune(likeSlashes, r) || strings.ContainsAny(norm.NFKC.String(string(r)), `./\;%`)
 }
 
 // methodParams are parameters of a query from which some servers take another method than the request's, in lower case.

@@ -264,6 +264,7 @@ func TestALimitedInjectionStaysWithinItsPath(t *testing.T) {
 		"/v1/%C3%A9": 2, "/v1/a%20b": 2, "/v1/.x": 2,
 		"/v1/%c0%ae%c0%ae/admin": -1, "/v1/%e0%80%af": -1, "/v1/.%0a./admin": -1, "/v1/.%7f./admin": -1, "/v1/..%20/admin": -1, "/v1/.../admin": -1,
 		"/v1/%ef%bc%8e%ef%bc%8e/admin": -1, "/v1/%e2%80%a5/admin": -1, "/v1/..%ef%bc%8fadmin": -1,
+		"/v1/..%e2%88%95admin": -1, "/v1/..%e2%81%84admin": -1, "/v1/.%c2%ad./admin": -1, "/v1/.%e2%80%8b./admin": -1, "/v1/..%e2%88%96admin": -1,
 		"/v1/../admin": -1, "/v1/%2e%2e/admin": -1, "/v1/%2f../admin": -1, "/v1/..%5cadmin": -1, "/v1//x": -1, "/v1/x;y": -1,
 	} {
 		u, err := url.ParseRequestURI(path)
