@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -39,7 +40,7 @@ type Options struct {
 }
 
 // prompt is the maximum time for immediate actions on a busy machine.
-const prompt = 30 * time.Second
+var prompt = patience.For(30 * time.Second)
 
 type check struct {
 	name string
