@@ -440,14 +440,36 @@ func TestAFailureAmidTheRenamesPutsAllBack(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(h.host, "gone"))
 }
 
-func TestAnApplyThatWasKilledIsNotStepped(t *testing.T) {
+// TestWhatAnotherApplyLeftInTheFolder: one that only prepared left nothing that anybody misses; a later one may have the
+// only copy of a replaced file.
+func TestWhatAnotherApplyLeftInTheFolder(t *testing.T) {
 	h, free := newHome(t, t.TempDir(), files("a"))
 	defer free()
 	h.write("a", "session\n")
-	require.NoError(t, os.Mkdir(filepath.Join(h.host, ".wisbox-apply-x"), 0o700))
+	other := filepath.Join(h.host, ".wisbox-apply-x")
+	require.NoError(t, os.Mkdir(other, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(other, "1"), []byte("host\n"), 0o600))
 	_, err := h.apply(false)
 	assert.Equal(t, tool.Busy, tool.KindOf(err))
 	assert.Contains(t, err.Error(), `".wisbox-apply-x"`)
+	assert.FileExists(t, filepath.Join(other, "1"))
+
+	require.NoError(t, os.WriteFile(filepath.Join(other, "preparing"), nil, 0o600))
+	works, err := os.Open(other)
+	require.NoError(t, err)
+	require.NoError(t, unix.Flock(int(works.Fd()), unix.LOCK_EX))
+	_, err = h.apply(false)
+	assert.Equal(t, tool.Busy, tool.KindOf(err))
+	assert.Contains(t, err.Error(), "wait")
+	assert.FileExists(t, filepath.Join(other, "1"))
+
+	require.NoError(t, works.Close()) // as if it were killed
+	_, err = h.apply(false)
+	require.NoError(t, err)
+	assert.Equal(t, tree(t, h.dir), tree(t, h.host))
+	left, err := filepath.Glob(filepath.Join(h.host, ".wisbox-apply-*"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 func TestTheModeAndTheOwnerOfAFileStay(t *testing.T) {

@@ -73,6 +73,9 @@ func newStage(top *os.File) (*stage, error) {
 		return nil, err
 	}
 	s.dir = os.NewFile(uintptr(fd), s.name)
+	if err := claim(fd); err != nil {
+		return nil, errors.Join(err, s.dir.Close(), unix.Unlinkat(int(top.Fd()), s.name, unix.AT_REMOVEDIR))
+	}
 	if os.Geteuid() == 0 {
 		s.own = &unix.Stat_t{}
 		err = unix.Fstat(int(top.Fd()), s.own)
@@ -80,23 +83,59 @@ func newStage(top *os.File) (*stage, error) {
 	return s, err
 }
 
-// refuseOther refuses a folder where another apply runs, or was killed.
+// preparing is a file in a stage that has nothing but new files yet. Without it, the stage may have the only copy of a
+// replaced file.
+const preparing = "preparing"
+
+// claim locks a new stage and marks it as one that prepares.
+func claim(stage int) error {
+	// On a file system without locks, nobody else can take it either.
+	if unix.Flock(stage, unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK {
+		return tool.Errorf(tool.Busy, "another apply began in the host's folder at the same time; try again")
+	}
+	fd, err := unix.Openat(stage, preparing, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// refuseOther refuses a folder where another apply runs, or was killed after it had begun to replace files. It removes
+// what one left that was killed before.
 func refuseOther(top *os.File) error {
 	fd, err := unix.Openat(int(top.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	other := ""
+	var others []string
 	err = beneath.ReadDir(fd, func(e beneath.Entry) bool {
 		if strings.HasPrefix(e.Name, leftout.ApplyDir) && isStage(fd, e.Name) {
-			other = strings.Clone(e.Name)
+			others = append(others, strings.Clone(e.Name))
 		}
-		return other == ""
+		return true
 	})
-	if err == nil && other != "" {
-		err = tool.Errorf(tool.Busy, "another apply works in the host's folder, or was killed there; wait, or check the files that it replaced in %q of that folder, remove that directory, then try again", other)
+	for _, other := range others {
+		if err := removeAbandoned(top, other); err != nil {
+			return err
+		}
 	}
+	return err
+}
+
+func removeAbandoned(top *os.File, name string) error {
+	fd, err := beneath.OpenAt(int(top.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil // gone since
+	}
+	defer unix.Close(fd)
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return tool.Errorf(tool.Busy, "another apply works in the host's folder; wait until it has ended, then try again")
+	}
+	if unix.Faccessat(fd, preparing, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return tool.Errorf(tool.Busy, "an apply was killed in the host's folder while it replaced files; check the files in %q of that folder, remove that directory, then try again", name)
+	}
+	_, err = beneath.RemoveAll(top, name)
 	return err
 }
 
@@ -200,6 +239,11 @@ func (m *moving) back() {
 }
 
 func (m *moving) all() error {
+	for _, s := range m.stages {
+		if err := unix.Unlinkat(int(s.dir.Fd()), preparing, 0); err != nil {
+			return err
+		}
+	}
 	for _, w := range m.todo {
 		if w.pair.New == nil {
 			if err := m.takeAway(w); err != nil {
