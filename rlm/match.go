@@ -10,6 +10,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/oneline"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // matcher finds lines. If each match of a pattern contains a literal, it searches for the
@@ -36,9 +37,9 @@ func newMatcher(pattern string) (*matcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		return nil, err
+	_, program, ok := oneline.Compile(parsed)
+	if !ok {
+		return nil, tool.Errorf(tool.Invalid, "pattern is too large: its repetitions multiply; simplify it").In("pattern")
 	}
 	m := &matcher{piece: min(blockSize, pieceWork/len(program.Inst))}
 	if m.line, err = regexp.Compile(pattern); err != nil {

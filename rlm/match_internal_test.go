@@ -2,12 +2,15 @@ package rlm
 
 import (
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // TestGrepIsTheSameByEveryEngine compares the searches of small and large texts with the plain
@@ -59,4 +62,13 @@ func unbounded(t *testing.T) *budget.Budget {
 	b := budget.New(t.Context(), budget.Limits{})
 	t.Cleanup(b.Close)
 	return b
+}
+
+func TestALargePatternIsRefusedBeforeItIsMade(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := newMatcher("(?:" + strings.Repeat("a?", 490) + "){1000}")
+	runtime.ReadMemStats(&after)
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), "its million instructions are counted, and not made")
 }

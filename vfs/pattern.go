@@ -14,7 +14,6 @@ import (
 
 const (
 	maxPattern = 1_000    // characters
-	maxProgram = 5_000    // instructions that a pattern may compile to
 	maxSteps   = 20 << 20 // of a matcher between two checks of the clock
 	maxClasses = 10 << 20 // characters in all classes of a pattern that may have another case
 )
@@ -45,9 +44,8 @@ func compileLines(pattern string, ignoreCase bool) (*linePattern, error) {
 	broken := hasLineBreak(tree)
 	oneline.Rewrite(tree)
 	beforeCR(tree)
-	simple := tree.Simplify()
-	program, err := syntax.Compile(simple)
-	if err != nil || len(program.Inst) > maxProgram || foldable(tree) > maxClasses {
+	simple, program, ok := oneline.Compile(tree)
+	if !ok || foldable(tree) > maxClasses {
 		return nil, tool.Errorf(tool.Invalid, "the pattern is too large: its repetitions multiply, or it has too many large classes; simplify it")
 	}
 	p := &linePattern{broken: broken, program: program, piece: min(max(maxSteps/len(program.Inst), 4<<10), 256<<10)}

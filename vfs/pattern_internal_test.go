@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -18,6 +19,12 @@ func TestPatternsThatCostMuchToCompileAreRefused(t *testing.T) {
 		_, err := compileLines(pattern, true)
 		assert.Equal(t, tool.Invalid, tool.KindOf(err), pattern[:10])
 	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := compileLines("(?:"+strings.Repeat("a?", 490)+"){1000}", false)
+	runtime.ReadMemStats(&after)
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), "its million instructions are counted, and not made")
 	for _, pattern := range []string{`\pL{1000}`, `(\pL\pN){100}`, `[^x]{1000}`, `[a-z]{50}\d+`} {
 		p, err := compileLines(pattern, false)
 		require.NoError(t, err, pattern)

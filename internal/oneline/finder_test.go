@@ -3,6 +3,7 @@ package oneline
 import (
 	"regexp"
 	"regexp/syntax"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -67,4 +68,43 @@ func TestAFinderHasABoundedNumberOfStates(t *testing.T) {
 	require.Greater(t, f.known.Len(), maxStates, "the pattern has many states")
 	require.Less(t, f.known.Len(), maxStates+2*pieceSize)
 	require.True(t, std.MatchString(strings.Repeat("a", 15)+"c"))
+}
+
+func TestALargeProgramIsRefusedBeforeItIsMade(t *testing.T) {
+	for _, pattern := range []string{
+		"(?:" + strings.Repeat("a", 980) + "){1000}", "(?:" + strings.Repeat("a?", 490) + "){1000}", "(?:" + strings.Repeat(`\w`, 490) + "){0,1000}",
+		"(" + strings.Repeat("(a|bc)*", 140) + "){999,}", "(?:(?:(?:" + strings.Repeat("a", 900) + "){10}){10}){10}",
+	} {
+		tree, err := syntax.Parse(pattern, syntax.Perl)
+		require.NoError(t, err)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, ok := Compile(tree)
+		runtime.ReadMemStats(&after)
+		require.False(t, ok, pattern[:10])
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), pattern[:10])
+	}
+}
+
+func TestTheEstimateOfAProgramIsNearIt(t *testing.T) {
+	piece := rapid.SampledFrom([]string{"a", "abc", `\w`, `[^x]`, "(?:ab|c|)", "(a)", "^", "$", `\b`, ".", "", "(?i)k", "(?:)"})
+	times := rapid.SampledFrom([]string{"", "*", "+", "?", "{0}", "{1}", "{3}", "{2,}", "{0,4}", "{0,1}", "{3,9}", "{0,}"})
+	rapid.Check(t, func(r *rapid.T) {
+		var pattern string
+		for range rapid.IntRange(1, 4).Draw(r, "depth") {
+			for range rapid.IntRange(0, 4).Draw(r, "length") {
+				pattern += "(?:" + piece.Draw(r, "piece") + ")" + times.Draw(r, "times")
+			}
+			pattern = "(?:" + pattern + ")" + times.Draw(r, "times")
+		}
+		tree, err := syntax.Parse(pattern, syntax.Perl)
+		if err != nil {
+			return // repeated too often
+		}
+		program, err := syntax.Compile(tree.Simplify())
+		require.NoError(r, err)
+		const around = 3 // instructions that every program has
+		require.LessOrEqual(r, size(tree), 4*len(program.Inst)+MaxProgram, pattern)
+		require.LessOrEqual(r, len(program.Inst), 2*size(tree)+around, pattern)
+	})
 }

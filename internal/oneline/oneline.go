@@ -49,3 +49,45 @@ func withoutNewline(class []rune) []rune {
 	}
 	return out
 }
+
+// MaxProgram is the maximum number of instructions of a pattern's program. A repetition stands for all its copies, so a
+// short pattern could have a million of them, which take 100 MB and a second.
+const MaxProgram = 5_000
+
+// Compile returns a parsed pattern without repetitions, and its program; ok is false if that is larger than MaxProgram.
+// It doesn't make a program that is much larger.
+func Compile(re *syntax.Regexp) (simple *syntax.Regexp, program *syntax.Prog, ok bool) {
+	const slack = 4 // size may count more than the program has
+	if size(re) > slack*MaxProgram {
+		return nil, nil, false
+	}
+	simple = re.Simplify()
+	program, err := syntax.Compile(simple)
+	return simple, program, err == nil && len(program.Inst) <= MaxProgram
+}
+
+// size estimates the number of instructions of a pattern, without making its copies.
+func size(re *syntax.Regexp) (n int) {
+	for _, sub := range re.Sub {
+		n += size(sub)
+	}
+	const most = 1 << 30
+	switch re.Op {
+	case syntax.OpLiteral:
+		n = len(re.Rune)
+	case syntax.OpCapture:
+		n += 2
+	case syntax.OpAlternate:
+		n += len(re.Sub)
+	case syntax.OpRepeat:
+		copies := max(re.Min+1, re.Max)
+		if re.Max == 0 {
+			return 1
+		}
+		n = copies * (n + 1)
+	case syntax.OpConcat:
+	default:
+		n += 2
+	}
+	return min(n, most)
+}
