@@ -135,7 +135,11 @@ func (g *ignorer) dir(path string) (*ignoreDir, error) {
 			return nil, err
 		}
 		if len(text) > 0 { // stays charged, for its rules
-			d.rules = append(d.rules, gitignore.Parse(string(text)))
+			rules := gitignore.Parse(string(text))
+			if err := g.budget.Hold(rules.Memory()); err != nil {
+				return nil, err
+			}
+			d.rules = append(d.rules, rules)
 		}
 	}
 	g.dirs[path] = d

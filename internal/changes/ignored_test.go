@@ -2,9 +2,11 @@ package changes_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -109,6 +111,28 @@ func TestHostileRulesAndDirectoriesAreBounded(t *testing.T) {
 	limits := changes.Limits
 	limits.Memory = 4 << 10
 	left := budget.New(context.Background(), limits)
+	defer left.Close()
+	_, err = changes.Of(left, between, changes.Options{Mounted: between.Old})
+	assert.Equal(t, tool.Limit, tool.KindOf(err))
+}
+
+// TestTheRulesOfHostileFilesAreChargedAsTheyAreKept: compiled, they take a hundred times their text.
+func TestTheRulesOfHostileFilesAreChargedAsTheyAreKept(t *testing.T) {
+	b, free := newBed(t, t.TempDir())
+	defer free()
+	for i := range 3 {
+		b.write(fmt.Sprintf("d%d/.gitignore", i), strings.Repeat(strings.Repeat("[!a]", 60)+"\n", 800))
+	}
+	given := b.snapshot()
+	for i := range 3 {
+		b.write(fmt.Sprintf("d%d/f", i), "session")
+	}
+	between, err := b.store.Between(t.Context(), given, b.snapshot())
+	require.NoError(t, err)
+	defer between.Close()
+	limits := changes.Limits
+	limits.Memory = 8 << 20
+	left := budget.New(t.Context(), limits)
 	defer left.Close()
 	_, err = changes.Of(left, between, changes.Options{Mounted: between.Old})
 	assert.Equal(t, tool.Limit, tool.KindOf(err))

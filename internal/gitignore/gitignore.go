@@ -4,13 +4,17 @@
 package gitignore
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 )
 
 // Rules are the rules of one file. Their paths are relative to its directory.
-type Rules struct{ rules []rule }
+type Rules struct {
+	rules  []rule
+	memory int
+}
 
 type rule struct {
 	re      *regexp.Regexp
@@ -24,6 +28,7 @@ const (
 	MaxFile  = 256 << 10
 	maxRules = 4_096
 	maxRule  = 4_096 // bytes of a rule; longer ones match nothing
+	maxWild  = 64    // wildcards of a rule; each may cost time at every byte of a path. Rules with more match nothing
 )
 
 // Parse reads the text of a .gitignore file. It skips rules that git can't match with either.
@@ -35,7 +40,7 @@ func Parse(text string) *Rules {
 			break
 		}
 		line = trimBlanks(strings.TrimSuffix(line, "\r"))
-		if line == "" || line[0] == '#' || len(line) > maxRule {
+		if line == "" || line[0] == '#' || len(line) > maxRule || wildcards(line) > maxWild {
 			continue
 		}
 		one := rule{}
@@ -54,8 +59,13 @@ func Parse(text string) *Rules {
 		}
 		one.re = re
 		r.rules = append(r.rules, one)
+		r.memory += perRule + perByte*len(expr)
 	}
 	return r
+}
+
+func wildcards(line string) int {
+	return strings.Count(line, "*") + strings.Count(line, "?") + strings.Count(line, "[")
 }
 
 // trimBlanks removes blanks at the end, up to one that a backslash escapes.
@@ -92,6 +102,15 @@ func (r *Rules) Match(path string, dir bool) (ignored, known bool) {
 
 // Len returns the number of rules, which is what a Match costs.
 func (r *Rules) Len() int { return len(r.rules) }
+
+// Bytes that a compiled rule takes at most, and more for each byte of its expression.
+const (
+	perRule = 1_100
+	perByte = 60
+)
+
+// Memory returns the bytes that the rules take at most: up to a hundred for each byte of their text.
+func (r *Rules) Memory() int { return r.memory }
 
 // translate returns a rule as a regular expression; ok is false if git matches nothing with it. As
 // in git, "**" also stands for directories directly after the literal beginning of a rule.
@@ -190,10 +209,16 @@ func class(s string) (n int, expr string) {
 	}
 	set['/'] = negated // which it then isn't, as every class
 	var out strings.Builder
-	for c := range set[:0x80] {
-		if set[c] != negated {
-			out.WriteString(`\x` + string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]))
+	for c := 0; c < 0x80; c++ {
+		if set[c] == negated {
+			continue
 		}
+		last := c
+		for last+1 < 0x80 && set[last+1] != negated {
+			last++
+		}
+		fmt.Fprintf(&out, `\x%02x-\x%02x`, c, last)
+		c = last
 	}
 	if negated {
 		out.WriteString(`\x{80}-\x{10ffff}`)

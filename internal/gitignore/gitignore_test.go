@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -78,6 +79,31 @@ func TestAnyRulesMatchAsGitsDo(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTheMemoryOfRulesIsKnown: no rules take more than they say, and ordinary ones say little.
+func TestTheMemoryOfRulesIsKnown(t *testing.T) {
+	for _, rule := range []string{
+		strings.Repeat("[!a]", 64), strings.Repeat("[a-y]x", 60), "*" + strings.Repeat("?", 63), strings.Repeat("*?", 32), "/" + strings.Repeat("**/", 32), strings.Repeat("é", 2_000),
+		strings.Repeat("x", 4_000), "a", "*.pyc", "[!a]", "d/**/*.[oa]",
+	} {
+		text := strings.Repeat(rule+"\n", 100_000/(len(rule)+1))
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		rules := gitignore.Parse(text)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		require.Positive(t, rules.Len(), "%.10s", rule)
+		assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(rules.Memory()), "%.10s", rule)
+		runtime.KeepAlive(rules)
+	}
+	assert.Less(t, gitignore.Parse("node_modules/\n*.log\nbuild/*\n!build/kept\n").Memory(), 16<<10)
+}
+
+func TestRulesOfManyWildcardsMatchNothing(t *testing.T) {
+	assert.Equal(t, 1, gitignore.Parse(strings.Repeat("**/", 32)+"b\n").Len())
+	assert.Zero(t, gitignore.Parse(strings.Repeat("**/", 1_000)+"b\n"+strings.Repeat("*?", 33)).Len())
 }
 
 // TestHostileRulesCostLittle: the time is linear, whatever they repeat.
