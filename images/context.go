@@ -144,12 +144,12 @@ func (c *buildContext) ignored(containerfile string) (*fileutils.PatternMatcher,
 		if !filepath.IsLocal(from) {
 			continue
 		}
-		f, err := c.root.Open(from)
+		f, err := c.root.OpenFile(from, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait for its writer
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			data, err = io.ReadAll(io.LimitReader(f, maxIgnoreFile))
+			data, err = readPatterns(f)
 			f.Close()
 		}
 		if err != nil {
@@ -162,6 +162,17 @@ func (c *buildContext) ignored(containerfile string) (*fileutils.PatternMatcher,
 		return nil, tool.Errorf(tool.Invalid, "%s: a pattern is malformed; see containerignore(5)", from).Because(err)
 	}
 	return matcher, nil
+}
+
+func readPatterns(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, maxIgnoreFile))
 }
 
 func ignorePatterns(data []byte) []string {

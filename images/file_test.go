@@ -98,6 +98,8 @@ func TestWhatCanNotBeBuiltIsSaidBeforeAByteGoes(t *testing.T) {
 	out := tree(t, map[string]string{"Containerfile": fromScratch})
 	require.NoError(t, os.MkdirAll(filepath.Join(out, "d"), 0o755))
 	require.NoError(t, os.Symlink("../../etc", filepath.Join(out, "d/link")))
+	waits := tree(t, map[string]string{"Containerfile": fromScratch})
+	require.NoError(t, syscall.Mkfifo(filepath.Join(waits, ".dockerignore"), 0o600))
 	for name, c := range map[string]struct {
 		opts FileOptions
 		kind tool.Kind
@@ -116,6 +118,7 @@ func TestWhatCanNotBeBuiltIsSaidBeforeAByteGoes(t *testing.T) {
 		"a name of ours":   {FileOptions{Context: tree(t, map[string]string{"Containerfile": fromScratch, sentFile: "FROM x"})}, tool.Invalid, "rename it"},
 		"a link out of it": {FileOptions{Context: out}, tool.Escape, "d/link"},
 		"bad pattern":      {FileOptions{Context: tree(t, map[string]string{"Containerfile": fromScratch, ".dockerignore": "[a\n"})}, tool.Invalid, ".dockerignore"},
+		"a FIFO":           {FileOptions{Context: waits}, tool.Invalid, "make it a file"},
 		"an agent's name":  {FileOptions{Context: good, Tag: "wisbox-agent:claude-1"}, tool.Exists, "choose another"},
 		"a reserved name":  {FileOptions{Context: good, Tag: "wisbox"}, tool.Exists, "choose another"},
 		"not a name":       {FileOptions{Context: good, Tag: "A B"}, tool.Invalid, "localhost/mine:1"},
