@@ -18,7 +18,7 @@ import (
 )
 
 // slow keeps a thousand states alive at every character: the searches here would take hours.
-const slow = `(?:x?.?){400}(?:x?.?){400}(?:x?.?){400}[^a-z]`
+const slow = `(?:x?.?){480}(?:x?.?){480}(?:x?.?){480}[^a-z]`
 
 // TestCancellationReachesEveryLoop gives each operation far more work than it can do before the
 // context ends.

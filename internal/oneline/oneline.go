@@ -52,7 +52,7 @@ func withoutNewline(class []rune) []rune {
 
 // MaxProgram is the maximum number of instructions of a pattern's program. A repetition stands for all its copies, so a
 // short pattern could have a million of them, which take 100 MB and a second.
-const MaxProgram = 5_000
+const MaxProgram = 6_000
 
 // Compile returns a parsed pattern without repetitions, and its program; ok is false if that is larger than MaxProgram.
 // It doesn't make a program that is much larger.
