@@ -301,7 +301,7 @@ func (m *matrix) run(t *testing.T, c client, base string, vars []string) (string
 		env = append(env, at.Replace(v))
 	}
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir, cmd.WaitDelay = append(env, "HOME="+t.TempDir()), t.TempDir(), time.Second
+	cmd.Env, cmd.Dir, cmd.WaitDelay = slices.Concat(env, []string{"HOME=" + t.TempDir()}), t.TempDir(), time.Second
 	for name, text := range map[string]string{"package.json": "{}", "yarn.lock": ""} { // yarn 4 wants a project
 		require.NoError(t, os.WriteFile(filepath.Join(cmd.Dir, name), []byte(text), 0o644))
 	}
