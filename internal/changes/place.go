@@ -125,8 +125,11 @@ func refuseOther(top *os.File) error {
 
 func removeAbandoned(top *os.File, name string) error {
 	fd, err := beneath.OpenAt(int(top.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
+	if errors.Is(err, unix.ENOENT) {
 		return nil // gone since
+	}
+	if err != nil {
+		return err
 	}
 	defer unix.Close(fd)
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
