@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,12 +16,14 @@ import (
 )
 
 // Options are the options of [Run]; nil means the defaults. In the environment, WISBOX_CASES is a
-// pattern that selects cases by id, and WISBOX_SLACK multiplies their time limits.
+// pattern that selects cases by id, and WISBOX_SLACK replaces Slack.
 type Options struct {
 	// Skip returns a reason to skip a case, or "" to run it.
 	Skip func(c *Case) string
 	// Parallel runs the files at the same time, as many as -parallel allows.
 	Parallel bool
+	// Slack multiplies the cases' time limits; 0 means 1.
+	Slack float64
 }
 
 // Summary counts cases.
@@ -57,7 +60,7 @@ func Run(t *testing.T, target func(*testing.T) Target, opts *Options, files ...s
 			if opts.Parallel {
 				t.Parallel()
 			}
-			r := newRunner(t, target(t))
+			r := newRunner(t, target(t), opts.Slack)
 			for _, c := range cases {
 				if only.MatchString(c.ID) {
 					t.Run(c.ID, func(t *testing.T) {
@@ -111,9 +114,9 @@ type runner struct {
 	made   int // directories made for cases
 }
 
-func newRunner(t *testing.T, target Target) *runner {
+func newRunner(t *testing.T, target Target, slack float64) *runner {
 	t.Helper()
-	r := &runner{target: target, slack: 1, base: t.TempDir()}
+	r := &runner{target: target, slack: cmp.Or(slack, 1), base: t.TempDir()}
 	var err error
 	if text := os.Getenv("WISBOX_SLACK"); text != "" {
 		if r.slack, err = strconv.ParseFloat(text, 64); err != nil {

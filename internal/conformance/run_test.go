@@ -33,7 +33,7 @@ func problemsOf(t *testing.T, target Target, line string) string {
 	t.Helper()
 	c, err := parseCase([]byte(line))
 	require.NoError(t, err)
-	r := newRunner(t, target)
+	r := newRunner(t, target, 0)
 	problems := r.run(t.Context(), &c)
 	problems = append(problems, r.closeShared(t.Context())...)
 	return strings.Join(problems, "\n")
@@ -123,7 +123,7 @@ func TestASharedSessionIsReplacedAfterAProblem(t *testing.T) {
 		opened++
 		return base.Start(ctx, opts)
 	}}
-	r := newRunner(t, target)
+	r := newRunner(t, target, 0)
 	good, bad := `{"id":"x","tool":"ls","expect":"ok:any"}`, `{"id":"x","tool":"ls","expect":"failed:any"}`
 	for _, line := range []string{good, good, bad, good} {
 		c, err := parseCase([]byte(line))
