@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -28,17 +27,8 @@ func TestCLI(t *testing.T) {
 			e.Setenv("XDG_RUNTIME_DIR", os.Getenv("XDG_RUNTIME_DIR"))
 			return linkPodmans(e.WorkDir + "/xdg")
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"quiet": quiet},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"quiet": hosttest.Quiet[*testscript.TestScript]},
 	})
-}
-
-var waiting = regexp.MustCompile(`(?m)^wisbox: waiting for .*\n`)
-
-// quiet is a command of the scripts: the last one has written nothing to stderr, but what it may have waited for.
-func quiet(ts *testscript.TestScript, neg bool, args []string) {
-	if said := waiting.ReplaceAllString(ts.ReadFile("stderr"), ""); neg || len(args) > 0 || said != "" {
-		ts.Fatalf("stderr has more than it waited for: %q", said)
-	}
 }
 
 // linkPodmans creates a configuration directory with Podman's configuration and none of wisbox.

@@ -54,5 +54,6 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"quiet": hosttest.Quiet[*testscript.TestScript]},
 	})
 }
