@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"internal/glob":        {"internal/pathname", "tool"},
 	"internal/interp":      {"sandbox"},
 	"internal/kept":        {"internal/lock", "tool"},
-	"internal/plumbing":    {"internal/scratch", "tool"},
+	"internal/plumbing":    {"internal/scratch", "internal/sys", "tool"},
 	"internal/syscalltest": {"internal/retry", "internal/hosttest"},
 	"internal/timing":      {},
 	"internal/toolerr":     {"sandbox", "tool"},

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/wisbox/wisbox/internal/scratch"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -27,24 +28,27 @@ type objects struct {
 const objectsPrefix = "tmp_objdir-wisbox-" // git's gc knows it by its beginning
 
 func (r *Repo) newObjects() (*objects, error) {
-	dir, err := scratch.Below(filepath.Join(r.common, "objects"), objectsPrefix)
+	o := &objects{r: r}
+	err := r.asUser(func() (err error) {
+		o.Dir, err = scratch.Below(filepath.Join(r.common, "objects"), objectsPrefix)
+		return err
+	})
 	if err != nil {
 		return nil, repositoryError(err)
-	}
-	o := &objects{dir, r}
-	if err := o.give(o.Name); err != nil {
-		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
 }
 
-// give gives a directory to git's user.
-func (o *objects) give(name string) error {
-	if o.r.runAs == nil {
-		return nil
+// asUser calls do with the rights of git's user, who may replace any directory of the repository by a link.
+func (r *Repo) asUser(do func() error) error {
+	if r.runAs == nil {
+		return do()
 	}
-	return o.Parent().Lchown(name, int(o.r.runAs.Uid), int(o.r.runAs.Gid))
+	return sys.As(int(r.runAs.Uid), int(r.runAs.Gid), do)
 }
+
+// Close removes what wasn't moved.
+func (o *objects) Close() error { return o.r.asUser(o.Dir.Close) }
 
 // command has git write here, and find the repository's objects too.
 func (o *objects) command(cmd *exec.Cmd) *exec.Cmd {
@@ -54,6 +58,13 @@ func (o *objects) command(cmd *exec.Cmd) *exec.Cmd {
 
 // moveIn moves the objects to the repository's: packs before their indexes, by which git finds them.
 func (o *objects) moveIn() error {
+	if err := o.r.asUser(o.move); err != nil {
+		return repositoryError(err)
+	}
+	return nil
+}
+
+func (o *objects) move() error {
 	var files []string
 	err := fs.WalkDir(o.Parent().FS(), o.Name, func(name string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() {
@@ -62,7 +73,7 @@ func (o *objects) moveIn() error {
 		return err
 	})
 	if err != nil {
-		return repositoryError(err)
+		return err
 	}
 	isIndex := func(name string) int {
 		if path.Ext(name) == ".idx" {
@@ -73,19 +84,14 @@ func (o *objects) moveIn() error {
 	slices.SortStableFunc(files, func(a, b string) int { return cmp.Compare(isIndex(a), isIndex(b)) })
 	for _, name := range files {
 		if err := o.moveFile(name); err != nil {
-			return repositoryError(err)
+			return err
 		}
 	}
 	return nil
 }
 
 func (o *objects) moveFile(name string) error {
-	switch err := o.Parent().Mkdir(path.Dir(name), dirMode); {
-	case err == nil:
-		if err := o.give(path.Dir(name)); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrExist):
+	if err := o.Parent().Mkdir(path.Dir(name), dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return o.Parent().Rename(path.Join(o.Name, name), name)

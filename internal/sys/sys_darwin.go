@@ -125,3 +125,6 @@ func OpenElsewhere(int) bool { return false }
 
 // HasAttributes returns true.
 func HasAttributes(_ int, _ string, buf []byte) (bool, []byte) { return true, buf }
+
+// As returns ENOTSUP.
+func As(int, int, func() error) error { return unix.ENOTSUP }
