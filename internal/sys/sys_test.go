@@ -3,14 +3,18 @@ package sys_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/sys"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestARenameReplacesOnlyInExchange(t *testing.T) {
 	top := t.TempDir()
@@ -74,4 +78,23 @@ func TestUnnamedMemoryHasNoName(t *testing.T) {
 	left, err := os.ReadDir(os.TempDir())
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+func TestWhatIsDoneForAnotherUserHasThatUsersRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root acts for other users; root's run of this test does")
+	}
+	const other = 61_234
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700))
+	require.ErrorIs(t, sys.As(other, other, func() error { _, err := os.ReadDir(dir); return err }), os.ErrPermission)
+	at := filepath.Join("/tmp", "wisbox-as-"+filepath.Base(dir)+strconv.Itoa(os.Getpid()))
+	defer os.Remove(at)
+	require.NoError(t, sys.As(other, other, func() error { return os.WriteFile(at, nil, 0o600) }))
+	_, err := os.ReadDir(dir)
+	require.NoError(t, err, "the process is still root")
+	var st unix.Stat_t
+	require.NoError(t, unix.Lstat(at, &st))
+	require.EqualValues(t, other, st.Uid)
+	require.EqualValues(t, other, st.Gid)
 }
