@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"regexp"
 	"strings"
@@ -61,6 +62,9 @@ func decode(l line) (jsonrpc.Message, *refusal) {
 	if err != nil {
 		return refuse(jsonrpc.CodeInvalidRequest, "the message is not a JSON-RPC 2.0 request, notification or response")
 	}
+	if request, ok := message.(*jsonrpc.Request); ok && paramsBeside(request) > maxParams {
+		return refuse(jsonrpc.CodeInvalidParams, tooManyParams(request.Method))
+	}
 	if request, ok := message.(*jsonrpc.Request); ok && request.IsCall() {
 		if why := badParams(request); why != "" {
 			return refuse(jsonrpc.CodeInvalidParams, why)
@@ -108,13 +112,41 @@ func badID(text []byte) string {
 	}
 	switch v := id.(type) {
 	case string:
-		return ""
+		if len(v) <= maxID {
+			return ""
+		}
+		return fmt.Sprintf("an id has at most %d bytes", maxID)
 	case float64:
 		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
 			return ""
 		}
 	}
 	return "an id is a string or an integer below 2^53"
+}
+
+// Bounds of what a connection, a subscription or a task keeps of a message, longer than its request lasts.
+const (
+	maxID     = 256      // bytes of an ID that is a string
+	maxParams = 64 << 10 // bytes of the params, without those of content
+)
+
+// content maps methods to the member of their params that has a limit of its own.
+var content = map[string]string{callMethod: "arguments", "tasks/update": "inputResponses"}
+
+// paramsBeside returns the size of a request's params, without the content.
+func paramsBeside(r *jsonrpc.Request) int {
+	if len(r.Params) <= maxParams {
+		return len(r.Params)
+	}
+	return len(r.Params) - len(members(r.Params)[content[r.Method]])
+}
+
+func tooManyParams(method string) string {
+	of := "the params"
+	if name, ok := content[method]; ok {
+		of += ", without " + name + ","
+	}
+	return fmt.Sprintf("%s have more than %d bytes; send less", of, maxParams)
 }
 
 // envelope holds the known members of a line that can't be decoded.

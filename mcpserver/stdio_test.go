@@ -434,3 +434,26 @@ func TestBadArgumentsOpenNoSession(t *testing.T) {
 	assert.Equal(t, 1, opened)
 	r.end()
 }
+
+// TestWhatAConnectionKeepsIsBounded: a server keeps some of a message as long as a connection, a subscription or a task
+// lasts.
+func TestWhatAConnectionKeepsIsBounded(t *testing.T) {
+	r := startReady(t, New(newFakes().set(), nil))
+	long := strings.Repeat("x", maxParams)
+	for what, line := range map[string]string{
+		"the first message": `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"experimental":{"a":{"b":"` + long + `"}}},"clientInfo":{"name":"t","version":"1"}}}`,
+		"a notification":    `{"jsonrpc":"2.0","id":1,"method":"notifications/initialized","params":{"_meta":{"a":"` + long + `"}}}`,
+		"a URI":             `{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"wisbox://default/file/` + long + `"}}`,
+		"a _meta":           `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},"_meta":{"a":"` + long + `"}}}`,
+	} {
+		r.send(line)
+		answer := r.next()
+		require.NotNil(t, answer.Error, what)
+		assert.Contains(t, answer.Error.Message, "more than 65536 bytes", what)
+	}
+	r.send(`{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID+1) + `","method":"ping"}`)
+	assert.Contains(t, r.next().Error.Message, "at most 256 bytes")
+	r.call(2, "echo", `{"text":"`+long+`"}`)
+	assert.Nil(t, r.next().Error, "content has a limit of its own")
+	r.end()
+}

@@ -14,6 +14,7 @@ import (
 
 const (
 	maxSubscriptions = 256                    // of one client in one session
+	maxURIs          = 256 << 10              // bytes of their URIs
 	tellEvery        = 200 * time.Millisecond // minimum interval; changes in between are reported together
 )
 
@@ -30,8 +31,9 @@ type watchKey struct {
 
 // watch holds one client's subscriptions in one session.
 type watch struct {
-	uris map[string]string // subscribed URI -> path, "" if any change matters
-	stop func()
+	uris  map[string]string // subscribed URI -> path, "" if any change matters
+	bytes int               // of the URIs
+	stop  func()
 }
 
 // subscribe starts to watch a resource. Resources that Extend added can't be watched.
@@ -58,8 +60,10 @@ func (r *resources) subscribe(ctx context.Context, req *mcp.SubscribeRequest) er
 			return err
 		}
 	}
-	if len(w.uris) == maxSubscriptions {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "256 resources are subscribed to, the maximum; unsubscribe from others first"}
+	if _, known := w.uris[uri]; !known && (len(w.uris) == maxSubscriptions || w.bytes+len(uri) > maxURIs) {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "256 resources, or URIs of 256 KiB, are subscribed to, the maximum; unsubscribe from others first"}
+	} else if !known {
+		w.bytes += len(uri)
 	}
 	w.uris[uri] = path
 	return nil
@@ -112,6 +116,9 @@ func (r *resources) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) 
 	defer r.mu.Unlock()
 	key := watchKey{req.Session, name}
 	if w := r.all[key]; w != nil {
+		if _, known := w.uris[req.Params.URI]; known {
+			w.bytes -= len(req.Params.URI)
+		}
 		if delete(w.uris, req.Params.URI); len(w.uris) == 0 {
 			w.stop()
 			delete(r.all, key)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -121,5 +122,18 @@ func TestASessionThatTellsNothingCantBeSubscribedTo(t *testing.T) {
 	r.call(1, "echo", `{"text":"x"}`)
 	r.next()
 	assert.Contains(t, r.subscription("subscribe", "wisbox://s1/file/a").Line, "doesn't report changes")
+	r.end()
+}
+
+func TestLongURIsOfSubscriptionsAreBounded(t *testing.T) {
+	r, _ := startWatched(t)
+	long := "wisbox://s1/file/" + strings.Repeat("a", 60<<10)
+	for i := range 4 {
+		require.Nil(t, r.subscription("subscribe", long+fmt.Sprint(i)).Error)
+	}
+	assert.NotNil(t, r.subscription("subscribe", long+"4").Error)
+	assert.Nil(t, r.subscription("subscribe", long+"0").Error, "that it has")
+	require.Nil(t, r.subscription("unsubscribe", long+"0").Error)
+	assert.Nil(t, r.subscription("subscribe", long+"4").Error)
 	r.end()
 }

@@ -41,6 +41,7 @@ type task struct {
 	answers  mcp.InputResponseMap // by those names
 	resumed  chan struct{}        // closed when all of them are answered
 
+	params    int // bytes of its call's params, until it ends
 	result    json.RawMessage
 	err       *jsonrpc.Error
 	size      int       // bytes of the result
@@ -50,13 +51,14 @@ type task struct {
 }
 
 // newTask adds a task to a client.
-func newTask(t *Tasks, who any, own *client, cancel context.CancelFunc) *task {
+func newTask(t *Tasks, who any, own *client, params int, cancel context.CancelFunc) *task {
 	now := time.Now()
 	k := &task{
 		all: t, of: own, who: who, id: rand.Text(), cancel: cancel,
-		created: now, updated: now, status: working, changed: make(chan struct{}),
+		created: now, updated: now, status: working, changed: make(chan struct{}), params: params,
 	}
 	own.tasks[k.id] = k
+	own.hold(&own.params, params)
 	own.work.Add(1)
 	return k
 }
@@ -102,6 +104,7 @@ func (k *task) finish(res mcp.Result, err error) {
 	defer k.of.work.Done()
 	k.requests = nil
 	if k.of.gone {
+		k.of.hold(&k.of.params, -k.params)
 		k.become(cancelled, "its client or the server has gone")
 		return
 	}

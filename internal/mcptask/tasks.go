@@ -52,8 +52,12 @@ type Options struct {
 	MaxOpen int
 	// MaxKept is the maximum number of a client's tasks, including ended ones. Default 256.
 	MaxKept int
-	// MaxBytes is the maximum size of the results kept for a client. Default 32 MiB.
+	// MaxBytes is the maximum size of the results kept for a client, and separately that of the params of its tasks that
+	// haven't ended. Default 32 MiB.
 	MaxBytes int
+	// MaxAll is the maximum of both for all clients together, of which one takes at most as much as the others have left.
+	// Default twice MaxBytes.
+	MaxAll int
 }
 
 func (o Options) orDefaults() Options {
@@ -72,6 +76,9 @@ func (o Options) orDefaults() Options {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 32 << 20
 	}
+	if o.MaxAll == 0 {
+		o.MaxAll = 2 * o.MaxBytes
+	}
 	return o
 }
 
@@ -81,6 +88,7 @@ type Tasks struct {
 
 	mu      sync.Mutex // also guards the clients and their tasks
 	clients map[any]*client
+	held    int // bytes that all clients hold
 	closed  bool
 }
 
@@ -144,7 +152,7 @@ func (t *Tasks) run(ctx context.Context, req *mcp.CallToolRequest, next mcp.Meth
 	case <-c.begin:
 	}
 	c.sending <- struct{}{}
-	k := t.adopt(t.opts.Client(ctx), c, withRequest, cancel)
+	k := t.adopt(t.opts.Client(ctx), c, sizeOf(req.Params), withRequest, cancel)
 	<-c.sending
 	close(c.decided)
 	if k != nil {
@@ -154,22 +162,33 @@ func (t *Tasks) run(ctx context.Context, req *mcp.CallToolRequest, next mcp.Meth
 	return out.res, out.err
 }
 
-// adopt turns a call into a task, unless the call or its request has ended, or its client has too
-// many tasks.
-func (t *Tasks) adopt(who any, c *call, leaveRequest func() bool, cancel context.CancelFunc) *task {
+const (
+	metaFactor = 16      // how much more memory a decoded _meta may take than its text
+	usualMeta  = 4 << 10 // bytes of it that don't count
+)
+
+// sizeOf returns the bytes that the params of a call hold at most.
+func sizeOf(p *mcp.CallToolParamsRaw) int {
+	meta, _ := json.Marshal(p.Meta) // it was JSON before
+	return len(p.Arguments) + metaFactor*max(0, len(meta)-usualMeta)
+}
+
+// adopt turns a call whose params hold size bytes into a task, unless the call or its request has ended, or its client
+// has too many tasks.
+func (t *Tasks) adopt(who any, c *call, size int, leaveRequest func() bool, cancel context.CancelFunc) *task {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := t.clients[who]
 	if own == nil {
-		own = &client{tasks: map[string]*task{}}
+		own = &client{all: t, tasks: map[string]*task{}}
 	}
-	if t.closed || c.over || !own.room(&t.opts) || !leaveRequest() {
+	if t.closed || c.over || !own.room(size) || !leaveRequest() {
 		return nil
 	}
 	t.clients[who] = own
-	c.task = newTask(t, who, own, cancel)
+	c.task = newTask(t, who, own, size, cancel)
 	c.task.message = c.said
 	close(c.begun)
 	return c.task

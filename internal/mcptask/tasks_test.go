@@ -520,3 +520,42 @@ func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
+
+// TestWhatTasksHoldIsBounded for a client and for all: the arguments of calls that run, and results that nobody fetched.
+func TestWhatTasksHoldIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Options{MaxBytes: 4000, MaxAll: 8000})
+		begin := func(who, tool string, args int) bool {
+			next := func(ctx context.Context, _ string, req mcp.Request) (mcp.Result, error) {
+				res, err := b.tools[tool](ctx, req.(*mcp.CallToolRequest))
+				if err != nil {
+					return nil, err
+				}
+				return res, nil
+			}
+			params := &mcp.CallToolParamsRaw{Name: tool, Meta: capable(), Arguments: json.RawMessage(strings.Repeat(" ", args))}
+			res, err := b.Middleware(next)(as(t, who), "tools/call", &mcp.CallToolRequest{Params: params})
+			require.NoError(t, err)
+			_, isTask := res.(*created)
+			return isTask
+		}
+		assert.True(t, begin("a", "much", 3000))
+		assert.False(t, begin("a", "much", 1001), "a client has a maximum")
+		pass(time.Minute)
+		assert.True(t, begin("b", "much", 3000))
+		assert.True(t, begin("c", "much", 2500))
+		assert.False(t, begin("d", "much", 1500), "others need room too")
+		assert.True(t, begin("d", "much", 500))
+		pass(time.Minute)
+		assert.Less(t, b.held, 8000)
+		pass(time.Hour)
+		assert.Zero(t, b.held, "all is given back")
+		assert.Empty(t, b.clients)
+
+		large := capable()
+		large["x"] = strings.Repeat("x", 2*usualMeta)
+		res, err := b.callWith(as(t, "a"), "much", large)
+		require.NoError(t, err)
+		assert.IsType(t, &mcp.CallToolResult{}, res, "a large _meta counts too")
+	})
+}
