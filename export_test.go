@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,14 +60,23 @@ func SetSystem(t *testing.T, name string) {
 // Operations returns the names of all operations on a session, with the names of their arguments.
 func Operations() map[string][]string {
 	all := map[string][]string{portOp: {"port"}}
-	for name, make := range operations {
-		all[name] = argNames(reflect.TypeOf(make()).Elem())
+	for _, s := range specs {
+		if s.op != nil {
+			all[s.name] = argNames(reflect.TypeOf(s.op()).Elem())
+		}
 	}
 	return all
 }
 
 // PlaceOperations returns the names of all operations on a place.
-func PlaceOperations() []string { return slices.Collect(maps.Keys(placeOps)) }
+func PlaceOperations() (all []string) {
+	for _, s := range specs {
+		if s.place != nil {
+			all = append(all, s.name)
+		}
+	}
+	return all
+}
 
 // Settings returns the names of all settings that one machine sends another.
 func Settings() []string { return argNames(reflect.TypeFor[farOptions]()) }
@@ -77,14 +84,23 @@ func Settings() []string { return argNames(reflect.TypeFor[farOptions]()) }
 // TenantOperations, TenantPlaceOperations and TenantSettings return those that a tenant may name.
 func TenantOperations() map[string][]string {
 	all := map[string][]string{}
-	for name, op := range tenantOps {
-		all[name] = op.args
+	for _, s := range specs {
+		if s.place == nil && s.tenants != nil {
+			all[s.name] = s.tenants.args
+		}
 	}
 	return all
 }
 
-func TenantPlaceOperations() []string { return slices.Collect(maps.Keys(tenantPlaceOps)) }
-func TenantSettings() []string        { return tenantSettings }
+func TenantPlaceOperations() (all []string) {
+	for _, s := range specs {
+		if s.place != nil && s.tenants != nil {
+			all = append(all, s.name)
+		}
+	}
+	return all
+}
+func TenantSettings() []string { return tenantSettings }
 
 func argNames(t reflect.Type) (out []string) {
 	for f := range t.Fields() {
@@ -102,7 +118,7 @@ func argNames(t reflect.Type) (out []string) {
 
 // TenantArguments checks the arguments that a tenant gives an operation.
 func TenantArguments(op string) func(raw json.RawMessage) error {
-	return func(raw json.RawMessage) error { return tenantOps[op].names(op, raw) }
+	return func(raw json.RawMessage) error { return specByName[op].tenants.names(op, raw) }
 }
 
 // CheckTenantSettings checks the settings that a tenant asks for.

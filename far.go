@@ -114,9 +114,6 @@ func (t *there) close() error {
 	return t.conns.Close()
 }
 
-// onlyLooks are the operations that can be repeated safely.
-var onlyLooks = []string{"attach", "list", "touch", "templates", "template_find"}
-
 // ask performs one operation on the other machine's place.
 func (t *there) ask(ctx context.Context, op string, args any, io hold.Streams, answer any) error {
 	raw, err := json.Marshal(args)
@@ -125,7 +122,7 @@ func (t *there) ask(ctx context.Context, op string, args any, io hold.Streams, a
 	}
 	got := &hold.Answer{}
 	err = t.client.Do(ctx, hold.Request{Op: op, Args: raw}, io, got)
-	if errors.Is(err, hold.ErrConnectionLost) && slices.Contains(onlyLooks, op) {
+	if errors.Is(err, hold.ErrConnectionLost) && specByName[op].repeats {
 		err = t.client.Do(ctx, hold.Request{Op: op, Args: raw}, io, got)
 	}
 	if err != nil {

@@ -97,7 +97,7 @@ const portOp = "port"
 func dialFor(ctx context.Context, s *Session, req hold.Request, io hold.Streams) (sandbox.Process, error) {
 	var o dialOp
 	if err := json.Unmarshal(req.Args, &o); err != nil || io.Stdin == nil || io.Stdout == nil {
-		return nil, tool.Errorf(tool.Invalid, "the arguments of %s can't be read", portOp).Because(err)
+		return nil, errUnreadable(portOp, err)
 	}
 	conn, err := s.Dial(ctx, o.Port)
 	if err != nil {
@@ -108,11 +108,11 @@ func dialFor(ctx context.Context, s *Session, req hold.Request, io hold.Streams)
 
 // place performs an operation on the place rather than in a running session.
 func (r relayed) place(ctx context.Context, req hold.Request, io hold.Streams) (*hold.Answer, error) {
-	do, ok := placeOps[req.Op]
-	if !ok {
-		return nil, tool.Errorf(tool.Unsupported, "unknown operation %q", clip.Text(req.Op))
+	s, ok := specByName[req.Op]
+	if !ok || s.place == nil {
+		return nil, errUnknownOperation(req.Op)
 	}
-	answer, err := do(ctx, r.m, req.Args, io)
+	answer, err := s.place(ctx, r.m, req.Args, io)
 	if err != nil {
 		return nil, err
 	}
@@ -194,36 +194,6 @@ func placeOp[A any](do func(ctx context.Context, m *Manager, a A, io hold.Stream
 		}
 		return do(ctx, m, a, io)
 	}
-}
-
-// placeOps are the operations on a place.
-var placeOps = map[string]placeDo{
-	"open":   placeOp(openFor),
-	"load":   placeOp(loadFor),
-	"fork":   placeOp(forkFor),
-	"fill":   placeOp(fillFor),
-	"attach": placeOp(attachFor),
-	"look":   placeOp(lookFor),
-	"watch":  placeOp(watchFor),
-	"touch":  placeOp(touchFor),
-	"log":    placeOp(logFor),
-	"list":   placeOp(func(ctx context.Context, m *Manager, _ nothing, _ hold.Streams) (any, error) { return m.List(ctx) }),
-	"stop": placeOp(func(ctx context.Context, m *Manager, a named1, _ hold.Streams) (any, error) {
-		return nothing{}, m.Stop(ctx, a.Name)
-	}),
-	"remove": placeOp(func(ctx context.Context, m *Manager, a named1, _ hold.Streams) (any, error) {
-		return nothing{}, m.Remove(ctx, a.Name)
-	}),
-	"rename": placeOp(func(ctx context.Context, m *Manager, a renameArgs, _ hold.Streams) (any, error) {
-		return nothing{}, m.Rename(ctx, a.Name, a.To)
-	}),
-	"templates": placeOp(func(_ context.Context, m *Manager, _ nothing, _ hold.Streams) (any, error) { return m.Templates() }),
-	"template_find": placeOp(func(_ context.Context, m *Manager, a templateArgs, _ hold.Streams) (any, error) {
-		return m.FindTemplate(a.Ref, a.Owner)
-	}),
-	"template_remove": placeOp(func(ctx context.Context, m *Manager, a named1, _ hold.Streams) (any, error) {
-		return nothing{}, m.RemoveTemplate(ctx, a.Name)
-	}),
 }
 
 // leave describes a new session, and closes its handle.
@@ -357,6 +327,34 @@ func logFor(ctx context.Context, m *Manager, a logArgs, io hold.Streams) (any, e
 		return err
 	})
 	return nothing{}, errors.Join(err, out.Flush())
+}
+
+func listFor(ctx context.Context, m *Manager, _ nothing, _ hold.Streams) (any, error) {
+	return m.List(ctx)
+}
+
+func stopFor(ctx context.Context, m *Manager, a named1, _ hold.Streams) (any, error) {
+	return nothing{}, m.Stop(ctx, a.Name)
+}
+
+func removeFor(ctx context.Context, m *Manager, a named1, _ hold.Streams) (any, error) {
+	return nothing{}, m.Remove(ctx, a.Name)
+}
+
+func renameFor(ctx context.Context, m *Manager, a renameArgs, _ hold.Streams) (any, error) {
+	return nothing{}, m.Rename(ctx, a.Name, a.To)
+}
+
+func templatesFor(_ context.Context, m *Manager, _ nothing, _ hold.Streams) (any, error) {
+	return m.Templates()
+}
+
+func findTemplateFor(_ context.Context, m *Manager, a templateArgs, _ hold.Streams) (any, error) {
+	return m.FindTemplate(a.Ref, a.Owner)
+}
+
+func removeTemplateFor(ctx context.Context, m *Manager, a named1, _ hold.Streams) (any, error) {
+	return nothing{}, m.RemoveTemplate(ctx, a.Name)
 }
 
 func touchFor(ctx context.Context, m *Manager, a named1, _ hold.Streams) (any, error) {

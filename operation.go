@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -33,84 +32,6 @@ type operation interface {
 	// event begins the call's record; an event without a tool isn't recorded.
 	event() Event
 	do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (answer any, out journal.Outcome, err error)
-}
-
-// operations has the names on the wire.
-var operations = map[string]func() operation{
-	"call":             func() operation { return &callOp{} },
-	"evaluate":         func() operation { return &evaluateOp{} },
-	"contexts":         func() operation { return &contextsOp{} },
-	"run":              func() operation { return &runOp{} },
-	"start":            func() operation { return &startOp{} },
-	"process_start":    func() operation { return &startProcessOp{} },
-	"process_begin":    func() operation { return &startAttachedOp{} },
-	"processes":        func() operation { return &processesOp{} },
-	"running":          func() operation { return &runningOp{} },
-	"process_output":   func() operation { return &outputOp{} },
-	"service_output":   func() operation { return &serviceOutputOp{} },
-	"process_signal":   func() operation { return &signalOp{} },
-	"process_input":    func() operation { return &inputOp{} },
-	"process_resize":   func() operation { return &resizeOp{} },
-	"process_attach":   func() operation { return &attachOp{} },
-	"import":           func() operation { return &importOp{} },
-	"export":           func() operation { return &exportOp{} },
-	"diff":             func() operation { return &diffOp{} },
-	"apply":            func() operation { return &applyOp{} },
-	"branch":           func() operation { return &branchOp{} },
-	"changes":          func() operation { return &changesOp{} },
-	"steps":            func() operation { return &stepsOp{} },
-	"undo":             func() operation { return &undoOp{} },
-	"snapshots_remove": func() operation { return &removeSnapshotsOp{} },
-	"save":             func() operation { return &saveOp{} },
-	"copy":             func() operation { return &copyOp{} },
-	"template":         func() operation { return &templateOp{} },
-	"secrets":          func() operation { return &secretsOp{} },
-	"limits":           func() operation { return &limitsOp{} },
-	"inspect":          func() operation { return &inspectOp{} },
-	"usage":            func() operation { return &usageOp{} },
-	"egress":           func() operation { return &egressOp{} },
-	"egress_rules":     func() operation { return &egressRulesOp{} },
-	"reset":            func() operation { return &resetOp{} },
-	"inside":           func() operation { return &insideOp{} },
-	"pause":            func() operation { return &pauseOp{} },
-	"resume":           func() operation { return &resumeOp{} },
-	"dial":             func() operation { return &dialOp{} },
-	"await_end":        func() operation { return &awaitEndOp{} },
-}
-
-// requestOf returns the operation's form on the wire.
-func requestOf(c journal.Call, op operation) (hold.Request, error) {
-	if call, ok := op.(callOp); ok {
-		if err := call.check(); err != nil {
-			return hold.Request{}, err
-		}
-	}
-	raw, err := json.Marshal(op)
-	_, look := op.(usageOp) // clients may request it every few seconds
-	return hold.Request{Op: nameOf(op), Call: c.ID, Args: raw, Look: look}, err
-}
-
-func nameOf(op operation) string { return operationNames[reflect.Indirect(reflect.ValueOf(op)).Type()] }
-
-var operationNames = func() map[reflect.Type]string {
-	names := map[reflect.Type]string{}
-	for name, make := range operations {
-		names[reflect.TypeOf(make()).Elem()] = name
-	}
-	return names
-}()
-
-// operationOf returns the operation of a request. It is the inverse of requestOf.
-func operationOf(req hold.Request) (operation, error) {
-	make, ok := operations[req.Op]
-	if !ok {
-		return nil, tool.Errorf(tool.Unsupported, "unknown operation %q", clip.Text(req.Op))
-	}
-	op := make()
-	if err := json.Unmarshal(req.Args, op); err != nil {
-		return nil, tool.Errorf(tool.Invalid, "the arguments of %s can't be read", req.Op).Because(err)
-	}
-	return op, nil
 }
 
 // answerAs returns an operation's answer, from this process or from a holder.

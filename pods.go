@@ -98,6 +98,9 @@ func (m *Manager) defaultImage() string {
 	return cmp.Or(os.Getenv(podImageVariable), podImage)
 }
 
+// saveAndLoad is what works instead of a copy on Kubernetes.
+const saveAndLoad = "save the session, and load the archive: wisbox save, wisbox load"
+
 // errNotOnPods returns the error for a feature that Kubernetes sessions lack.
 func errNotOnPods(what, instead string) *tool.Error {
 	return tool.Errorf(tool.Unsupported, "%s isn't supported on Kubernetes yet; %s", what, instead)
@@ -321,7 +324,7 @@ func (p *pods) load(ctx context.Context, r io.Reader, o LoadOptions) (*opened, [
 
 // fork implements places.
 func (p *pods) fork(context.Context, *Session, int, CloneOptions) ([]*opened, error) {
-	return nil, errNotOnPods("a clone", "save the session and load the archive: wisbox save, wisbox load")
+	return nil, errNotOnPods("a clone", saveAndLoad)
 }
 
 // attach implements places.

@@ -10,7 +10,6 @@ import (
 	"net"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,9 +29,8 @@ type Tenant interface {
 	// Begin admits a request of size bytes before it is read. The caller must call end after the operation.
 	Begin(size int) (end func(), err error)
 	// Admit is called before an operation, and may wait. The caller must call done with the operation's
-	// error when it ends; a started program is part of its operation. session is an ID, or "" for
-	// operations without a session.
-	Admit(ctx context.Context, op, session string) (done func(error), err error)
+	// error when it ends; a started program is part of its operation.
+	Admit(ctx context.Context, a Admission) (done func(error), err error)
 	// Find returns the ID of the named session and marks it as used. Its error is not_found if there is no
 	// such session.
 	Find(name string) (id string, err error)
@@ -52,6 +50,13 @@ type Tenant interface {
 	Owner() string
 	// Keep reserves space for a template of a session, and returns the template made by create.
 	Keep(ctx context.Context, id, name string, create func(ctx context.Context) (Template, error)) (Template, error)
+}
+
+// Admission is an operation that a tenant's client asks for.
+type Admission struct {
+	Op      string // its name, or "unknown" if no tenant may ask for it
+	Session string // the session's ID, or "" for operations without a session
+	AtOnce  int    // how many of them a tenant may do at the same time, since they use much of this process; 0 is any number
 }
 
 // TenantOptions are the options of [Manager.ServeTenant]. Tenant is required.
@@ -142,21 +147,27 @@ func (g *guest) tenant() Tenant { return g.opts.Tenant }
 // accepted operation is encoded again from its type and sent to the Pod.
 func (g *guest) elsewhere() bool { return g.m.there != nil }
 
-// lacks returns the reason why Kubernetes sessions lack an operation, or "".
-func (g *guest) lacks(op string) error {
-	if !g.elsewhere() {
-		return nil
+// mayAsk returns an error unless tenants may ask for the operation of s, which may be nil, with these arguments.
+func (g *guest) mayAsk(s *spec, req hold.Request) error {
+	if s == nil || s.tenants == nil {
+		return errNotOffered("the operation " + clip.Text(req.Op))
 	}
-	const archive = "save the session, and load the archive: wisbox save, wisbox load"
-	switch op {
-	case "fork":
-		return errNotOnPods("a clone", archive)
-	case "rename":
-		return errNotOnPods("another name for a session", archive)
-	case "template", "templates", "template_find", "template_remove":
-		return errNotOnPods("a template", archive)
+	if err := s.tenants.names(req.Op, req.Args); err != nil {
+		return err
+	}
+	if s.notPods != "" && g.elsewhere() {
+		return errNotOnPods(s.notPods, saveAndLoad)
 	}
 	return nil
+}
+
+// admit asks the tenant for room for the operation of s, nil for one that a client has made up.
+func (g *guest) admit(ctx context.Context, s *spec, id string) (done func(error), err error) {
+	a := Admission{Op: "unknown", Session: id} // clients may send any text
+	if s != nil && s.tenants != nil {
+		a.Op, a.AtOnce = s.name, s.atOnce
+	}
+	return g.tenant().Admit(ctx, a)
 }
 
 // callID matches the IDs that clients give their calls, which become parts of file and step names.
@@ -167,34 +178,35 @@ func errNotOffered(what string) *tool.Error {
 }
 
 // meant finds the session of a request and checks the operation.
-func (g *guest) meant(req hold.Request) (id string, op operation, err error) {
-	allowed, ok := tenantOps[req.Op]
-	if !ok {
-		return "", nil, errNotOffered("the operation " + clip.Text(req.Op))
-	}
-	if err := allowed.names(req.Op, req.Args); err != nil {
-		return "", nil, err
-	}
-	if err := g.lacks(req.Op); err != nil {
+func (g *guest) meant(s *spec, req hold.Request) (id string, op operation, err error) {
+	if err := g.mayAsk(s, req); err != nil {
 		return "", nil, err
 	}
 	if !callID().MatchString(req.Call) {
 		return "", nil, tool.Errorf(tool.Invalid, "the call's ID isn't one that wisbox makes")
 	}
-	if req.Op == portOp { // a session's holder has no such operation
+	if s.op == nil { // a session's holder has no such operation
 		id, err = g.find(req.Session)
 		return id, nil, err
 	}
 	if op, err = operationOf(req); err != nil {
 		return "", nil, err
 	}
-	if allowed.check != nil {
-		if err := allowed.check(g, op); err != nil {
+	if s.tenants.check != nil {
+		if err := s.tenants.check(g, op); err != nil {
 			return "", nil, err
 		}
 	}
 	id, err = g.find(req.Session)
 	return id, op, err
+}
+
+// ofSession returns the spec of a session's operation, or nil.
+func ofSession(name string) *spec {
+	if s := specByName[name]; s != nil && s.place == nil {
+		return s
+	}
+	return nil
 }
 
 func (g *guest) find(name string) (id string, err error) {
@@ -220,8 +232,9 @@ func (g *guest) Do(ctx context.Context, req hold.Request, io hold.Streams) (_ *h
 	if req.Session == "" {
 		return g.place(ctx, req, io)
 	}
-	id, op, err := g.meant(req)
-	done, refused := g.tenant().Admit(ctx, known(req.Op, tenantOps), id)
+	asked := ofSession(req.Op)
+	id, op, err := g.meant(asked, req)
+	done, refused := g.admit(ctx, asked, id)
 	if refused != nil {
 		return nil, refused
 	}
@@ -230,13 +243,11 @@ func (g *guest) Do(ctx context.Context, req hold.Request, io hold.Streams) (_ *h
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case op == nil:
+	if op == nil {
 		return nil, tool.Errorf(tool.Invalid, "%s starts a program, which this request can't do", req.Op)
-	case req.Op == "import" && io.Stdin == nil:
-		return nil, errNoInput
-	case slices.Contains(tenantWrites, req.Op) && io.Stdout == nil:
-		return nil, errNoOutput
+	}
+	if err := asked.streams(io); err != nil {
+		return nil, err
 	}
 	answer, err := g.do(ctx, id, req, op, io)
 	return answer, g.told(err, id, req.Session)
@@ -251,8 +262,8 @@ func (g *guest) do(ctx context.Context, id string, req hold.Request, op operatio
 		return nil, err
 	}
 	answer, err := s.serve(ctx, op, io, req.Call)
-	if err == nil {
-		err = shown(answer, op, id, req.Session)
+	if hide := specOf(op).tenants.hide; err == nil && hide != nil {
+		err = hide(answer, id, req.Session)
 	}
 	if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
@@ -264,8 +275,9 @@ func (g *guest) do(ctx context.Context, id string, req hold.Request, op operatio
 func (g *guest) Start(ctx context.Context, req hold.Request, io hold.Streams) (_ sandbox.Process, err error) {
 	defer g.survive(&err)
 	ctx = g.by(ctx)
-	id, op, err := g.meant(req)
-	done, refused := g.tenant().Admit(ctx, known(req.Op, tenantOps), id)
+	asked := ofSession(req.Op)
+	id, op, err := g.meant(asked, req)
+	done, refused := g.admit(ctx, asked, id)
 	if refused != nil {
 		return nil, refused
 	}
@@ -286,7 +298,7 @@ func (g *guest) start(ctx context.Context, id string, req hold.Request, op opera
 	if err != nil {
 		return nil, err
 	}
-	if req.Op == portOp {
+	if op == nil {
 		p, err = dialFor(ctx, s, req, io)
 	} else {
 		p, err = s.startFor(ctx, op, io, req)
@@ -351,14 +363,6 @@ func (*guest) Busy() bool { return true }
 
 // Empty implements hold.Session.
 func (*guest) Empty(context.Context) error { return nil }
-
-// known returns an operation's name for logs, or "unknown", since clients may send any text.
-func known[T any](op string, all map[string]T) string {
-	if _, ok := all[op]; ok {
-		return op
-	}
-	return "unknown"
-}
 
 // told returns err as the tenant may see it: errors of the cluster contain names that only operators may
 // see.
@@ -485,8 +489,8 @@ func (g *guest) takeImage(o *SessionOptions, asked farOptions) error {
 	if asked.Template == "" {
 		return nil
 	}
-	if err := g.lacks("template"); err != nil {
-		return tool.AsError(err).In("template")
+	if g.elsewhere() {
+		return errNotOnPods("a template", saveAndLoad).In("template")
 	}
 	t, err := g.ownTemplateOf(asked.Template)
 	if err != nil {

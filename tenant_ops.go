@@ -25,18 +25,19 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// tenantOp is an operation that a tenant may use: its allowed arguments, and a check of their values, which
-// may change them.
-type tenantOp struct {
-	args  []string
-	check func(g *guest, op operation) error
+// tenantSpec is what a tenant may ask of an operation.
+type tenantSpec struct {
+	args  []string                                                                               // all others are refused
+	check func(g *guest, op operation) error                                                     // of their values, which it may change; may be nil
+	hide  func(answer *hold.Answer, id, name string) error                                       // removes details of this machine; may be nil
+	place func(ctx context.Context, g *guest, raw json.RawMessage, io hold.Streams) (any, error) // performs an operation without a running session
 }
 
-func withArgs(names string) tenantOp { return tenantOp{args: strings.Fields(names)} }
+func withArgs(names string) *tenantSpec { return &tenantSpec{args: strings.Fields(names)} }
 
 // checked is withArgs with a check for operations of type O.
-func checked[O any](names string, check func(g *guest, o *O) error) tenantOp {
-	return tenantOp{strings.Fields(names), func(g *guest, op operation) error {
+func checked[O any](names string, check func(g *guest, o *O) error) *tenantSpec {
+	return &tenantSpec{args: strings.Fields(names), check: func(g *guest, op operation) error {
 		o, ok := any(op).(*O)
 		if !ok {
 			return tool.Errorf(tool.Internal, "an operation has another type than its check")
@@ -45,56 +46,33 @@ func checked[O any](names string, check func(g *guest, o *O) error) tenantOp {
 	}}
 }
 
-const (
-	programArgs = "argv dir env timeout tty lifetime"
-	processArgs = programArgs + " keep_stdin at_once hold tag wait_port wait_time"
-)
-
-// tenantOps are the session operations that a tenant may use. All others are refused: copy writes to other
-// sessions, limits would exceed what a key may have, apply and branch write to folders of this machine, dial passes a descriptor, and tenants have
-// no services.
-var tenantOps = map[string]tenantOp{
-	"call":             withArgs("tool own args"),
-	"evaluate":         checked("code globals reads writes timeout state sandbox fuel memory context env language", func(_ *guest, o *evaluateOp) error { return checkRunEnv(o.Env) }),
-	"contexts":         checked("change context", func(_ *guest, o *contextsOp) error { return checkRunEnv(o.Context.Env) }),
-	"run":              checked(programArgs, func(_ *guest, o *runOp) error { return o.ordinary() }),
-	"start":            checked(programArgs, func(_ *guest, o *startOp) error { return o.ordinary() }),
-	"process_start":    checked(processArgs, func(_ *guest, o *startProcessOp) error { return o.ordinary() }),
-	"process_begin":    checked(processArgs+" join", func(_ *guest, o *startAttachedOp) error { return o.ordinary() }),
-	"processes":        withArgs(""),
-	"running":          withArgs(""),
-	"process_output":   withArgs("process_id tail follow"),
-	"process_signal":   withArgs("process_id signal"),
-	"process_input":    withArgs("process_id data end"),
-	"process_resize":   withArgs("process_id size"),
-	"process_attach":   withArgs("process_id replay close_stdin hold input"),
-	"import":           withArgs("dest"),
-	"export":           withArgs("path sparse leave_out"),
-	"diff":             withArgs("path from to all lines patch"),
-	"changes":          withArgs("all ignored below for"),
-	"steps":            withArgs("n"),
-	"undo":             withArgs("step"),
-	"snapshots_remove": withArgs("ids"),
-	"save":             withArgs(""),
-	"template":         checked("name", (*guest).ownTemplate),
-	"secrets":          checked("secrets", valuesAlone),
-	"inspect":          withArgs(""),
-	"usage":            withArgs(""),
-	"egress":           withArgs(""),
-	"egress_rules":     checked("allow deny replace", func(g *guest, o *egressRulesOp) error { return g.checkRules(o.Allow) }),
-	"reset":            withArgs(""),
-	"inside":           withArgs("do path to mode attrs stat list open write move remove mkdir watch"),
-	"pause":            withArgs(""),
-	"resume":           withArgs("from_files"),
-	"await_end":        withArgs(""),
-	portOp:             withArgs("port"),
+// hiding makes hide change the answer, of type A, before a tenant gets it.
+func hiding[A any](t *tenantSpec, hide func(a *A, id, name string)) *tenantSpec {
+	t.hide = func(answer *hold.Answer, id, name string) (err error) {
+		var a A
+		if err := json.Unmarshal(answer.Value, &a); err != nil {
+			return err
+		}
+		hide(&a, id, name)
+		answer.Value, err = json.Marshal(a)
+		return err
+	}
+	return t
 }
 
-// tenantWrites are the operations that need an output.
-var tenantWrites = []string{"evaluate", "export", "save", "changes"}
+// placed is withArgs for an operation without a running session.
+func placed[A any](names string, do func(g *guest, ctx context.Context, a A, io hold.Streams) (any, error)) *tenantSpec {
+	return &tenantSpec{args: strings.Fields(names), place: func(ctx context.Context, g *guest, raw json.RawMessage, io hold.Streams) (any, error) {
+		var a A
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return nil, tool.Errorf(tool.Invalid, "the arguments can't be read").Because(err)
+		}
+		return do(g, ctx, a, io)
+	}}
+}
 
 // names rejects unlisted arguments.
-func (o tenantOp) names(op string, raw json.RawMessage) error {
+func (o *tenantSpec) names(op string, raw json.RawMessage) error {
 	err := members(raw, o.args, func(name string, _ int, listed bool) error {
 		if !listed {
 			return errNotOffered("the argument " + clip.Text(name) + " of " + op)
@@ -102,7 +80,7 @@ func (o tenantOp) names(op string, raw json.RawMessage) error {
 		return nil
 	})
 	if errors.Is(err, errMalformed) {
-		return tool.Errorf(tool.Invalid, "the arguments of %s can't be read", op).Because(err)
+		return errUnreadable(op, err)
 	}
 	return err
 }
@@ -187,28 +165,12 @@ func (g *guest) checkRules(allow []string) error {
 	return nil
 }
 
-// shown removes details of this machine from an answer.
-func shown(answer *hold.Answer, op operation, id, name string) (err error) {
-	switch op.(type) {
-	case *inspectOp:
-		var in Inspection
-		if err := json.Unmarshal(answer.Value, &in); err != nil {
-			return err
-		}
-		answer.Value, err = json.Marshal(inspected(in, id, name))
-	case *egressOp, *egressRulesOp:
-		var view Egress
-		if err := json.Unmarshal(answer.Value, &view); err != nil {
-			return err
-		}
-		view.Via = ""
-		answer.Value, err = json.Marshal(view)
-	}
-	return err
-}
+// networked hides how this machine reaches the network.
+func networked(e *Egress, _, _ string) { e.Via = "" }
 
-// inspected copies the fields that a tenant may see.
-func inspected(in Inspection, id, name string) Inspection {
+// inspected keeps the fields that a tenant may see.
+func inspected(all *Inspection, id, name string) {
+	in := *all
 	for i, gap := range in.Gaps {
 		in.Gaps[i] = strings.ReplaceAll(gap, id, name)
 	}
@@ -219,53 +181,13 @@ func inspected(in Inspection, id, name string) Inspection {
 	}
 	if in.Egress != nil {
 		view := *in.Egress
-		view.Via = ""
+		networked(&view, id, name)
 		out.Egress = &view
 	}
 	if b := in.Sandbox; b != nil {
 		out.Sandbox = &sandbox.Info{ID: name, State: b.State, Image: b.Image, Runtime: b.Runtime, Created: b.Created, Limits: b.Limits, Lacks: b.Lacks, Gaps: b.Gaps}
 	}
-	return out
-}
-
-// tenantPlaceOp is an operation on the tenant's sessions and templates, with its allowed arguments.
-type tenantPlaceOp struct {
-	tenantOp
-	do func(ctx context.Context, g *guest, raw json.RawMessage, io hold.Streams) (any, error)
-}
-
-func placed[A any](names string, do func(g *guest, ctx context.Context, a A, io hold.Streams) (any, error)) tenantPlaceOp {
-	return tenantPlaceOp{withArgs(names), func(ctx context.Context, g *guest, raw json.RawMessage, io hold.Streams) (any, error) {
-		var a A
-		if err := json.Unmarshal(raw, &a); err != nil {
-			return nil, tool.Errorf(tool.Invalid, "the arguments can't be read").Because(err)
-		}
-		return do(g, ctx, a, io)
-	}}
-}
-
-// tenantPlaceOps are the operations without a running session that a tenant may use.
-var tenantPlaceOps map[string]tenantPlaceOp
-
-func init() { // a literal would be an initialization cycle
-	tenantPlaceOps = map[string]tenantPlaceOp{
-		"open":            placed("Options", (*guest).open),
-		"load":            placed("Options Name WithSettings", (*guest).load),
-		"fork":            placed("Name To N Idle", (*guest).fork),
-		"fill":            placed("Name", (*guest).fill),
-		"attach":          placed("Name", (*guest).attach),
-		"look":            placed("Name do path", (*guest).look),
-		"watch":           placed("Name Path", (*guest).watch),
-		"touch":           placed("Name", (*guest).touch),
-		"log":             placed("Name Connections", (*guest).log),
-		"list":            placed("", (*guest).list),
-		"stop":            placed("Name", (*guest).stop),
-		"remove":          placed("Name", (*guest).remove),
-		"rename":          placed("Name To", (*guest).rename),
-		"templates":       placed("", (*guest).templates),
-		"template_find":   placed("Ref Owner", (*guest).findTemplate),
-		"template_remove": placed("Name", (*guest).removeTemplate),
-	}
+	*all = out
 }
 
 // place does an operation without a running session.
@@ -273,23 +195,23 @@ func (g *guest) place(ctx context.Context, req hold.Request, io hold.Streams) (_
 	about := struct{ Name string }{}
 	_ = json.Unmarshal(req.Args, &about)
 	id, _ := g.idOf(about.Name)
-	done, err := g.tenant().Admit(ctx, known(req.Op, tenantPlaceOps), id)
+	s := specByName[req.Op]
+	if s != nil && s.place == nil {
+		s = nil
+	}
+	done, err := g.admit(ctx, s, id)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { done(err) }()
 	defer g.survive(&err)
-	op, ok := tenantPlaceOps[req.Op]
-	if !ok {
-		return nil, errNotOffered("the operation " + clip.Text(req.Op))
-	}
-	if err := op.names(req.Op, req.Args); err != nil {
+	if err := g.mayAsk(s, req); err != nil {
 		return nil, err
 	}
-	if err := g.lacks(req.Op); err != nil {
+	if err := s.streams(io); err != nil {
 		return nil, err
 	}
-	answer, err := op.do(ctx, g, req.Args, io)
+	answer, err := s.tenants.place(ctx, g, req.Args, io)
 	if err != nil {
 		return nil, g.told(err, id, about.Name)
 	}
@@ -382,9 +304,6 @@ func (g *guest) load(ctx context.Context, a struct {
 	Name         string
 	WithSettings bool
 }, io hold.Streams) (any, error) {
-	if io.Stdin == nil {
-		return nil, errNoInput
-	}
 	if a.WithSettings {
 		return nil, errNotOffered("the use of an archive's own settings (--with-settings)")
 	}
@@ -478,9 +397,6 @@ func (g *guest) fill(ctx context.Context, a fillArgs, io hold.Streams) (any, err
 	if err != nil {
 		return nil, err
 	}
-	if io.Stdin == nil {
-		return nil, errNoInput
-	}
 	if g.elsewhere() {
 		return g.of(ctx, a.Name, func(s *Session) (any, error) {
 			at := s.at.(*outpost)
@@ -521,9 +437,6 @@ func (g *guest) look(ctx context.Context, a lookArgs, io hold.Streams) (any, err
 }
 
 func (g *guest) watch(ctx context.Context, a watchArgs, io hold.Streams) (any, error) {
-	if io.Stdout == nil {
-		return nil, errNoOutput
-	}
 	id, err := g.find(a.Name)
 	if err != nil {
 		return nil, err
@@ -534,9 +447,6 @@ func (g *guest) watch(ctx context.Context, a watchArgs, io hold.Streams) (any, e
 
 // log writes a session's log with the tenant's name of the session.
 func (g *guest) log(ctx context.Context, a logArgs, io hold.Streams) (any, error) {
-	if io.Stdout == nil {
-		return nil, errNoOutput
-	}
 	id, err := g.find(a.Name)
 	if err != nil {
 		return nil, err

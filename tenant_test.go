@@ -44,10 +44,10 @@ type landlord struct {
 
 func (l *landlord) Begin(int) (func(), error) { return func() {}, nil }
 
-func (l *landlord) Admit(_ context.Context, op, _ string) (func(error), error) {
+func (l *landlord) Admit(_ context.Context, a wisbox.Admission) (func(error), error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ops = append(l.ops, op)
+	l.ops = append(l.ops, a.Op)
 	return func(error) {}, nil
 }
 
@@ -581,7 +581,7 @@ type panicking struct {
 	ends []error
 }
 
-func (b *panicking) Admit(context.Context, string, string) (func(error), error) {
+func (b *panicking) Admit(context.Context, wisbox.Admission) (func(error), error) {
 	return func(err error) { b.ends = append(b.ends, err) }, nil
 }
 

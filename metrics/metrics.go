@@ -56,14 +56,11 @@ func New() *Metrics {
 	}
 }
 
-// sessionCalls are the events of a session's own methods, which aren't tools.
-var sessionCalls = []string{"run", "start", "import", "export", "clone", "diff", "apply", "undo", "snapshot_remove", "template", "save", "reset", "secret"}
-
 // toolNames returns all valid labels of a call, so that a caller's invented names don't create
 // series.
 func toolNames() map[string]bool {
 	known := map[string]bool{}
-	for _, name := range sessionCalls {
+	for _, name := range wisbox.EventTools() {
 		known[name] = true
 	}
 	for _, name := range profile.Names() {

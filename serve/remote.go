@@ -38,10 +38,6 @@ const (
 	keyLook      = 2 * time.Second  // between two checks that a connection's key is still valid
 )
 
-// heavy maps operations that use memory or descriptors of this process to the number that an owner may run
-// at once.
-var heavy = map[string]int{"open": 8, "load": 2, "fork": 2, "fill": 4, "look": 4, "list": 2, "templates": 2, "watch": 4}
-
 // watches bounds the watches of all owners together, since the kernel limits them per user.
 const watches = 32
 
@@ -69,7 +65,7 @@ type remoteDoor struct {
 // remoteOwner limits the concurrent work of one owner's clients.
 type remoteOwner struct {
 	conns, calls, large chan struct{}
-	heavy               map[string]chan struct{}
+	heavy               sync.Map // places of operations with a maximum, as chan struct{}, by name
 	seeks               *rate.Limiter
 	share               *httpguard.Share // of all that the owner's clients do at this server
 }
@@ -128,10 +124,7 @@ func (d *remoteDoor) enter(owner string) (*remoteOwner, error) {
 	if o == nil {
 		o = &remoteOwner{
 			conns: make(chan struct{}, remoteConns), calls: make(chan struct{}, remoteCalls), large: make(chan struct{}, largeAtOnce),
-			heavy: map[string]chan struct{}{}, seeks: rate.NewLimiter(seekRate, seekBurst), share: d.guard.Share(e2b.ClientOf(owner).Name),
-		}
-		for op, n := range heavy {
-			o.heavy[op] = make(chan struct{}, n)
+			seeks: rate.NewLimiter(seekRate, seekBurst), share: d.guard.Share(e2b.ClientOf(owner).Name),
 		}
 		d.owners[owner] = o
 	}
@@ -277,8 +270,17 @@ func (o *remoteOwner) turn(ctx context.Context, places chan struct{}, of string)
 	return nil, tool.Errorf(tool.Busy, "this key has %d %s at once, which is the maximum; wait for some to end, and try again", cap(places), of)
 }
 
+// placesOf returns the places of an operation of which an owner may do only some at once.
+func (o *remoteOwner) placesOf(a wisbox.Admission) chan struct{} {
+	places, ok := o.heavy.Load(a.Op)
+	if !ok {
+		places, _ = o.heavy.LoadOrStore(a.Op, make(chan struct{}, a.AtOnce))
+	}
+	return places.(chan struct{})
+}
+
 // Admit implements [wisbox.Tenant].
-func (t *tenant) Admit(ctx context.Context, op, session string) (done func(error), err error) {
+func (t *tenant) Admit(ctx context.Context, a wisbox.Admission) (done func(error), err error) {
 	began := time.Now()
 	key, err := t.key()
 	if err != nil {
@@ -288,12 +290,12 @@ func (t *tenant) Admit(ctx context.Context, op, session string) (done func(error
 		return nil, asBusy(err)
 	}
 	end := func() {}
-	if places, ok := t.of.heavy[op]; ok {
-		if end, err = t.of.turn(ctx, places, "calls of "+op); err != nil {
+	if a.AtOnce > 0 {
+		if end, err = t.of.turn(ctx, t.of.placesOf(a), "calls of "+a.Op); err != nil {
 			return nil, err
 		}
 	}
-	if op == "watch" {
+	if a.Op == "watch" {
 		own := end
 		all, err := t.of.turn(ctx, t.d.watches, "watches with all others")
 		if err != nil {
@@ -302,13 +304,13 @@ func (t *tenant) Admit(ctx context.Context, op, session string) (done func(error
 		}
 		end = func() { all(); own() }
 	}
-	t.count(session, 1)
-	alias := t.alias(session)
+	t.count(a.Session, 1)
+	alias := t.alias(a.Session)
 	return func(err error) {
-		t.count(session, -1)
+		t.count(a.Session, -1)
 		end()
 		t.d.note(e2b.Request{
-			ID: e2b.RequestID(), Time: began.UTC(), Took: time.Since(began), Method: http.MethodPost, Route: "remote " + op,
+			ID: e2b.RequestID(), Time: began.UTC(), Took: time.Since(began), Method: http.MethodPost, Route: "remote " + a.Op,
 			Status: e2b.StatusOf(err), Key: key.ID, Sandbox: alias,
 		})
 	}, nil

@@ -321,14 +321,14 @@ func TestAKeyThatFloodsWaits(t *testing.T) {
 	var err error
 	for err == nil || errors.Is(err, context.Canceled) { // until a turn would come too late
 		var done func(error)
-		if done, err = te.Admit(left, "unknown", ""); err == nil {
+		if done, err = te.Admit(left, wisbox.Admission{Op: "unknown"}); err == nil {
 			done(nil)
 		}
 	}
 	assert.Equal(t, tool.Busy, tool.KindOf(err))
 	assert.ErrorContains(t, err, "1000 requests a second")
 	_, neighbour := of(other)
-	done, err := neighbour.Admit(t.Context(), "unknown", "")
+	done, err := neighbour.Admit(t.Context(), wisbox.Admission{Op: "unknown"})
 	require.NoError(t, err)
 	done(nil)
 }
