@@ -318,8 +318,6 @@ type builtAs struct {
 	Disk int64    `json:"disk"` // the size of the image
 }
 
-func (o templateOp) event() Event { return Event{Tool: "template"} }
-
 func (o templateOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	t, err := l.createTemplate(ctx, o)
 	return t, journal.Outcome{}, asToolError(err)

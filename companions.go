@@ -143,8 +143,6 @@ type serviceOutputOp struct {
 	Tail int    `json:"tail,omitempty"`
 }
 
-func (o serviceOutputOp) event() Event { return Event{} }
-
 func (o serviceOutputOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	if !slices.ContainsFunc(l.opts.Services, func(c sandbox.Companion) bool { return c.Name == o.Name }) {
 		return nil, journal.Outcome{}, tool.Errorf(tool.NotFound, "process or service %q not found in this session; `wisbox ps SESSION` lists its processes and `wisbox inspect SESSION` its services", o.Name).In("name")
@@ -182,15 +180,6 @@ func (l *local) covered(to io.Writer) (w io.Writer, end func() error) {
 
 // errNoService is the error if there is no container: services start and end with it.
 var errNoService = tool.Errorf(tool.NotFound, "the service doesn't run: it starts with the session's first program, and ends with its container").In("name")
-
-// byHolder starts no holder.
-func (o serviceOutputOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := ask(ctx, h.looker, c, o, io)
-	if errors.Is(err, hold.ErrNoHolder) {
-		err = errNoService
-	}
-	return answer, out, err
-}
 
 // accompanied reports whether services are running, whose data would be lost with the container.
 func (l *local) accompanied() bool {

@@ -229,26 +229,9 @@ func shownEgress(v door.View) *Egress {
 // egressOp reads the rules and the traffic, and leaves no record.
 type egressOp struct{}
 
-func (o egressOp) event() Event { return Event{} }
-
 func (o egressOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	view, err := l.door.View(ctx)
 	return &view, journal.Outcome{}, err
-}
-
-// byHolder starts no holder: if there is none, nothing can connect.
-func (o egressOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := ask(ctx, h.looker, c, o, io)
-	if !errors.Is(err, hold.ErrNoHolder) {
-		return answer, out, err
-	}
-	state, err := h.dir.Reload()
-	if err != nil {
-		return nil, out, err
-	}
-	opts, err := settingsOf(state.Settings)
-	view := closedEgress(h.dir, opts)
-	return &view, out, err
 }
 
 // egressRulesOp changes the rules.
@@ -367,8 +350,6 @@ type dialOp struct {
 	Port uint16 `json:"port"`
 }
 
-func (o dialOp) event() Event { return Event{} }
-
 // dialTime bounds a connection attempt: a program may accept none.
 var dialTime = patience.For(5 * time.Second)
 
@@ -428,8 +409,6 @@ func (f calls) Write(p []byte) (int, error) {
 
 // awaitEndOp lasts as long as the session, and leaves no record.
 type awaitEndOp struct{}
-
-func (o awaitEndOp) event() Event { return Event{} }
 
 // do writes something once it has begun, and then waits.
 func (o awaitEndOp) do(ctx context.Context, _ *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {

@@ -3,7 +3,6 @@ package wisbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 
 	"github.com/wisbox/wisbox/evaltool"
@@ -128,24 +127,28 @@ func (s *Session) RemoveContext(ctx context.Context, name string) error {
 }
 
 func (s *Session) change(ctx context.Context, what string, c evaltool.Context) error {
-	_, err := perform[[]evaltool.Context](ctx, s, contextsOp{what, c}, hold.Streams{})
+	_, err := perform[struct{}](ctx, s, changeContextOp{what, c}, hold.Streams{})
 	return err
 }
 
-// contextsOp changes a context, or lists them, which leaves no record.
-type contextsOp struct {
-	Change  string           `json:"change,omitempty"`
+// contextsOp lists the contexts, and leaves no record.
+type contextsOp struct{}
+
+func (o contextsOp) do(_ context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	return l.eval.Contexts(), journal.Outcome{}, nil
+}
+
+// changeContextOp changes a context.
+type changeContextOp struct {
+	Change  string           `json:"change"` // create, restart or remove
 	Context evaltool.Context `json:"context"`
 }
 
-func (o contextsOp) event() Event {
-	if o.Change == "" {
-		return Event{}
-	}
+func (o changeContextOp) event() Event {
 	return Event{Tool: "context_" + clip.Text(o.Change), Args: map[string]any{"name": clip.Text(o.Context.Name)}}
 }
 
-func (o contextsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+func (o changeContextOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	var err error
 	switch o.Change {
 	case "create":
@@ -154,18 +157,8 @@ func (o contextsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Str
 		err = l.eval.RestartContext(ctx, o.Context.Name)
 	case "remove":
 		err = l.eval.RemoveContext(ctx, o.Context.Name)
+	default:
+		err = tool.Errorf(tool.Invalid, "change is %q; it must be create, restart or remove", clip.Text(o.Change)).In("change")
 	}
-	return l.eval.Contexts(), journal.Outcome{}, err
-}
-
-// byHolder starts no holder for a list, which would be empty.
-func (o contextsOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	if o.Change != "" {
-		return ask(ctx, h.client, c, o, io)
-	}
-	answer, out, err := ask(ctx, h.looker, c, o, io)
-	if errors.Is(err, hold.ErrNoHolder) {
-		return []evaltool.Context{}, out, nil
-	}
-	return answer, out, err
+	return struct{}{}, journal.Outcome{}, err
 }

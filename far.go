@@ -616,13 +616,11 @@ func (d *distant) ask(ctx context.Context, c journal.Call, op operation, io hold
 	}
 	req.Session = d.at.id
 	answer, began := &hold.Answer{}, time.Now()
-	if err := d.t.client.Do(ctx, req, io, answer); err != nil {
-		return nil, journal.Outcome{}, d.t.because(ctx, began, err)
+	err = d.t.because(ctx, began, d.t.client.Do(ctx, req, io, answer))
+	if err == nil {
+		err = d.t.killed(ctx, began, sandbox.Status(answer.Verdict))
 	}
-	if err := d.t.killed(ctx, began, sandbox.Status(answer.Verdict)); err != nil {
-		return nil, journal.Outcome{}, err
-	}
-	return answer, answer.Outcome, nil
+	return answerOf(ctx, op, answer, err)
 }
 
 func (d *distant) start(ctx context.Context, c journal.Call, op starter, io hold.Streams) (sandbox.Process, journal.Outcome, error) {
@@ -630,7 +628,7 @@ func (d *distant) start(ctx context.Context, c journal.Call, op starter, io hold
 	if err != nil {
 		return nil, journal.Outcome{}, err
 	}
-	req.Session, req.Joins = d.at.id, op.looks()
+	req.Session, req.Joins = d.at.id, specOf(op).programs
 	began := time.Now()
 	p, err := d.t.client.Start(ctx, req, io)
 	if err != nil {
@@ -682,11 +680,6 @@ func (d *distant) reset(ctx context.Context, c journal.Call, replace func(func()
 }
 
 func (d *distant) steady(context.Context) (unlock func(), err error) { return func() {}, nil }
-
-func (o runOp) byFar(ctx context.Context, d *distant, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := d.ask(ctx, c, o, io)
-	return o.orCancelled(ctx, answer, out, err)
-}
 
 // byFar also sends the values of secrets from files.
 func (o secretsOp) byFar(ctx context.Context, d *distant, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {

@@ -37,39 +37,33 @@ func (h *here) newHeld(dir *overlay.Dir, o SessionOptions) *held {
 	return &held{h.holders.Client(dir.ID(), markPath(dir)), h.holders.Looker(dir.ID()), dir, o, h.log}
 }
 
-// watcher asks about running programs. It starts no holder, unless the last one was killed:
-// programs of that one may still run, and the next one takes them over.
-func (h *held) watcher() *hold.Client {
-	if hold.Marked(markPath(h.dir)) {
+func newCall() journal.Call { return journal.Call{ID: strings.ToLower(ulid.Make().String())} }
+
+func (h *held) do(ctx context.Context, c journal.Call, op operation, io hold.Streams) (any, journal.Outcome, error) {
+	s := specOf(op)
+	answer, out, err := h.ask(ctx, h.clientFor(s), c, op, io)
+	if err != nil && s.rests != nil {
+		answer, err = s.rests(ctx, h, err)
+	}
+	return answer, out, err
+}
+
+// clientFor returns a client that starts a holder only if the operation needs one. If the last holder was killed,
+// programs of it may still run, and the next one takes them over.
+func (h *held) clientFor(s *spec) *hold.Client {
+	if s.rests == nil || s.programs && hold.Marked(markPath(h.dir)) {
 		return h.client
 	}
 	return h.looker
 }
 
-func newCall() journal.Call { return journal.Call{ID: strings.ToLower(ulid.Make().String())} }
-
-// byHolder is an operation that needs more than a request and an answer if a holder performs it.
-type byHolder interface {
-	byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error)
-}
-
-func (h *held) do(ctx context.Context, c journal.Call, op operation, io hold.Streams) (any, journal.Outcome, error) {
-	if special, ok := op.(byHolder); ok {
-		return special.byHolder(ctx, h, c, io)
-	}
-	return ask(ctx, h.client, c, op, io)
-}
-
-func ask(ctx context.Context, client *hold.Client, c journal.Call, op operation, io hold.Streams) (any, journal.Outcome, error) {
+func (h *held) ask(ctx context.Context, client *hold.Client, c journal.Call, op operation, io hold.Streams) (any, journal.Outcome, error) {
 	req, err := requestOf(c, op)
 	if err != nil {
 		return nil, journal.Outcome{}, err
 	}
 	answer := &hold.Answer{}
-	if err := client.Do(ctx, req, io, answer); err != nil {
-		return nil, journal.Outcome{}, err
-	}
-	return answer, answer.Outcome, nil
+	return answerOf(ctx, op, answer, client.Do(ctx, req, io, answer))
 }
 
 func (h *held) start(ctx context.Context, c journal.Call, op starter, io hold.Streams) (sandbox.Process, journal.Outcome, error) {
@@ -77,16 +71,67 @@ func (h *held) start(ctx context.Context, c journal.Call, op starter, io hold.St
 	if err != nil {
 		return nil, journal.Outcome{}, err
 	}
-	client := h.client
-	if op.looks() {
-		client = h.watcher()
-	}
-	req.Joins = op.joins()
-	p, err := client.Start(ctx, req, io)
-	if errors.Is(err, hold.ErrNoHolder) {
-		err = errNoProcesses
+	s := specOf(op)
+	req.Joins = s.joins
+	p, err := h.clientFor(s).Start(ctx, req, io)
+	if err != nil && s.rests != nil {
+		_, err = s.rests(ctx, h, err)
 	}
 	return p, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, err
+}
+
+// restsAs makes answer the answer of an operation while the session has no holder.
+func restsAs(answer any) func(context.Context, *held, error) (any, error) {
+	return func(_ context.Context, _ *held, err error) (any, error) {
+		if errors.Is(err, hold.ErrNoHolder) {
+			return answer, nil
+		}
+		return nil, err
+	}
+}
+
+// failsAs makes what the error of an operation while the session has no holder.
+func failsAs(what error) func(context.Context, *held, error) (any, error) {
+	return func(_ context.Context, _ *held, err error) (any, error) {
+		if errors.Is(err, hold.ErrNoHolder) {
+			return nil, what
+		}
+		return nil, err
+	}
+}
+
+// restingInspection describes a session whose container doesn't run, or can't be asked.
+func restingInspection(_ context.Context, h *held, err error) (any, error) {
+	in := about(h.dir, h.opts)
+	switch {
+	case errors.Is(err, hold.ErrNoHolder):
+		return in, nil
+	case errors.Is(err, hold.ErrStandsStill), errors.Is(err, hold.ErrOtherVersion):
+		in.Gaps = append(in.Gaps, "the container can't be asked: "+tool.AsError(err).Message)
+		return in, nil
+	}
+	return nil, err
+}
+
+func restingUsage(ctx context.Context, h *held, err error) (any, error) {
+	if errors.Is(err, hold.ErrNoHolder) {
+		return diskUsage(ctx, h.dir, h.opts), nil
+	}
+	return nil, err
+}
+
+// restingEgress has no connections.
+func restingEgress(_ context.Context, h *held, err error) (any, error) {
+	if !errors.Is(err, hold.ErrNoHolder) {
+		return nil, err
+	}
+	state, err := h.dir.Reload()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := settingsOf(state.Settings)
+	view := closedEgress(h.dir, opts)
+	return &view, err
 }
 
 // record leaves operations of the holder to the holder, whose answers are already redacted.
@@ -108,7 +153,7 @@ func (h *held) steady(context.Context) (unlock func(), err error) { return func(
 
 // reset also opens the new workspace in this process.
 func (h *held) reset(ctx context.Context, c journal.Call, replace func(func() (any, error)) error) error {
-	if _, _, err := ask(ctx, h.client, c, resetOp{}, hold.Streams{}); err != nil {
+	if _, _, err := h.ask(ctx, h.client, c, resetOp{}, hold.Streams{}); err != nil {
 		return err
 	}
 	return replace(func() (any, error) {
@@ -121,43 +166,6 @@ func (h *held) reset(ctx context.Context, c journal.Call, replace func(func() (a
 		}
 		return files, nil
 	})
-}
-
-// byHolder reports how a program ended if its caller didn't wait for the answer.
-func (o runOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := ask(ctx, h.client, c, o, io)
-	return o.orCancelled(ctx, answer, out, err)
-}
-
-func (o runOp) orCancelled(ctx context.Context, answer any, out journal.Outcome, err error) (any, journal.Outcome, error) {
-	if err != nil && ctx.Err() != nil {
-		res := sandbox.Result{Status: sandbox.StatusCancelled, ExitCode: sandbox.ExitSignalBase + 9, Signal: "KILL"}
-		return res, journal.Outcome{Failed: true, Verdict: string(res.Status), Effects: Effects{Unknown: true}}, nil
-	}
-	return answer, out, err
-}
-
-// byHolder starts no holder: if there is none, no container runs.
-func (o inspectOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := ask(ctx, h.looker, c, o, io)
-	in := about(h.dir, h.opts)
-	switch {
-	case errors.Is(err, hold.ErrNoHolder):
-		return in, out, nil
-	case errors.Is(err, hold.ErrStandsStill), errors.Is(err, hold.ErrOtherVersion):
-		in.Gaps = append(in.Gaps, "the container can't be asked: "+tool.AsError(err).Message)
-		return in, out, nil
-	}
-	return answer, out, err
-}
-
-// byHolder starts no holder either.
-func (o usageOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := ask(ctx, h.looker, c, o, io)
-	if errors.Is(err, hold.ErrNoHolder) {
-		return diskUsage(ctx, h.dir, h.opts), out, nil
-	}
-	return answer, out, err
 }
 
 // HoldIdle is the time that a holder stays without a client and without a process that

@@ -112,7 +112,7 @@ func (l *local) newBox() *box.Box {
 
 // enter notes a call until leave; one that leaves no record isn't noted.
 func (l *local) enter(ctx context.Context, c journal.Call, op operation) (leave func()) {
-	e := op.event()
+	e := eventOf(op)
 	if e.Tool == "" {
 		return func() {}
 	}

@@ -29,8 +29,6 @@ import (
 // as a value in this process, or as its name and its JSON in the process that holds the session.
 // There is no other way to change a session.
 type operation interface {
-	// event begins the call's record; an event without a tool isn't recorded.
-	event() Event
 	do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (answer any, out journal.Outcome, err error)
 }
 
@@ -206,6 +204,12 @@ func (o runOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams
 	}, err
 }
 
+// left reports how a program ended whose caller didn't wait for the answer.
+func (o runOp) left() (any, journal.Outcome) {
+	res := sandbox.Result{Status: sandbox.StatusCancelled, ExitCode: sandbox.ExitSignalBase + 9, Signal: "KILL"}
+	return res, journal.Outcome{Failed: true, Verdict: string(res.Status), Effects: Effects{Unknown: true}}
+}
+
 // lacking explains that the default image lacks a program which a preset has.
 func (l *local) lacking(ctx context.Context, argv []string, res sandbox.Result) []string {
 	if res.ExitCode != sandbox.ExitNotFound || len(argv) == 0 || l.image(ctx) != images.Default {
@@ -221,14 +225,33 @@ func (l *local) lacking(ctx context.Context, argv []string, res sandbox.Result) 
 	return []string{sandbox.NoProgram + argv[0] + "; `wisbox image build --with " + preset + "` makes one that has it: give the name that it prints to --image of wisbox create or run"}
 }
 
+// recorder is an operation whose event has more than its spec's name.
+type recorder interface {
+	// event begins the call's record; an event without a tool isn't recorded.
+	event() Event
+}
+
+// left is an operation with an answer for a caller that leaves before its end.
+type left interface {
+	left() (any, journal.Outcome)
+}
+
+// answerOf returns the answer of another process to an operation.
+func answerOf(ctx context.Context, op operation, a *hold.Answer, err error) (any, journal.Outcome, error) {
+	if err == nil {
+		return a, a.Outcome, nil
+	}
+	if op, ok := op.(left); ok && ctx.Err() != nil {
+		answer, out := op.left()
+		return answer, out, nil
+	}
+	return nil, journal.Outcome{}, err
+}
+
 // starter is an operation whose caller steers its result over the open connection; see [executor].
 type starter interface {
 	operation
 	start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (sandbox.Process, journal.Outcome, error)
-	// looks reports whether there is nothing to steer without a holder.
-	looks() bool
-	// joins reports whether the process continues without its caller.
-	joins() bool
 }
 
 // steered is the common part of starters.
@@ -245,10 +268,6 @@ type startOp struct {
 }
 
 func (o startOp) event() Event { return journal.ForProgram("start", o.Argv, o.Dir) }
-
-func (o startOp) looks() bool { return false }
-
-func (o startOp) joins() bool { return false }
 
 func (o startOp) start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (p sandbox.Process, out journal.Outcome, err error) {
 	cmd, err := o.cmd(io)
@@ -382,8 +401,6 @@ type undoOp struct {
 	Step string `json:"step,omitempty"`
 }
 
-func (o undoOp) event() Event { return Event{Tool: "undo"} }
-
 func (o undoOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	done, err := l.steps.Undo(ctx, o.Step)
 	if err != nil {
@@ -399,8 +416,6 @@ type stepsOp struct {
 
 const maxSteps = 20 // in the list
 
-func (o stepsOp) event() Event { return Event{} }
-
 func (o stepsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	if o.N <= 0 || o.N > maxSteps {
 		o.N = maxSteps
@@ -414,16 +429,12 @@ type removeSnapshotsOp struct {
 	IDs []string `json:"ids"`
 }
 
-func (o removeSnapshotsOp) event() Event { return Event{Tool: "snapshot_remove"} }
-
 func (o removeSnapshotsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	return struct{}{}, journal.Outcome{}, l.snapshots.Remove(ctx, o.IDs...)
 }
 
 // saveOp writes an archive to its output stream.
 type saveOp struct{}
-
-func (o saveOp) event() Event { return Event{Tool: "save"} }
 
 func (o saveOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	info, err := l.save(ctx, io.Stdout)
@@ -442,8 +453,6 @@ type copied struct {
 	Skipped []string `json:"skipped,omitempty"`
 	Unkept  []string `json:"unkept,omitempty"`
 }
-
-func (o copyOp) event() Event { return Event{Tool: "clone"} }
 
 func (o copyOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	info, err := l.copyTo(ctx, o.To)
@@ -466,8 +475,6 @@ func (o secretsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Stre
 // inspectOp describes the session, and leaves no record.
 type inspectOp struct{}
 
-func (o inspectOp) event() Event { return Event{} }
-
 func (o inspectOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	in, err := l.inspect(ctx)
 	return in, journal.Outcome{}, err
@@ -476,16 +483,12 @@ func (o inspectOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Stre
 // usageOp returns the session's resource usage.
 type usageOp struct{}
 
-func (o usageOp) event() Event { return Event{} }
-
 func (o usageOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	return l.usage(ctx), journal.Outcome{}, nil
 }
 
 // resetOp gives the session a new workspace and no programs, see [executor].
 type resetOp struct{}
-
-func (o resetOp) event() Event { return Event{Tool: "reset"} }
 
 func (o resetOp) do(context.Context, *local, journal.Call, hold.Streams) (any, journal.Outcome, error) {
 	return nil, journal.Outcome{}, tool.Errorf(tool.Internal, "a reset replaces other calls and isn't done beside them")

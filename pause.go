@@ -50,8 +50,6 @@ func (s *Session) ResumeFromFiles(ctx context.Context) error {
 // pauseOp freezes the session's programs.
 type pauseOp struct{}
 
-func (o pauseOp) event() Event { return Event{Tool: "pause"} }
-
 func (o pauseOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	return struct{}{}, journal.Outcome{}, l.pause(ctx)
 }

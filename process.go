@@ -345,15 +345,6 @@ func elsewhere(err error) error {
 	return tool.Errorf(tool.NotFound, "process not found in this session; `wisbox ps SESSION` and process_list list the processes").In("process_id").Because(err)
 }
 
-// lookAtProcesses asks the holder if there is one, or if the last one was killed.
-func lookAtProcesses(ctx context.Context, h *held, c journal.Call, op operation, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := ask(ctx, h.watcher(), c, op, io)
-	if errors.Is(err, hold.ErrNoHolder) {
-		err = errNoProcesses
-	}
-	return answer, out, err
-}
-
 // processStart describes how to start a program that belongs to the session.
 type processStart struct {
 	program
@@ -402,10 +393,6 @@ type startAttachedOp struct {
 	Join attachOp `json:"join"` // without an id
 }
 
-func (o startAttachedOp) looks() bool { return false }
-
-func (o startAttachedOp) joins() bool { return true }
-
 func (o startAttachedOp) start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (sandbox.Process, journal.Outcome, error) {
 	p := &introduced{}
 	info, out, err := o.begin(ctx, l, c, func(info *ProcessInfo) (err error) {
@@ -446,8 +433,6 @@ var errBehind = tool.Errorf(tool.Unavailable,
 // processesOp lists the processes, and leaves no record.
 type processesOp struct{}
 
-func (o processesOp) event() Event { return Event{} }
-
 func (o processesOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	list, err := l.shell.ListProcesses(ctx, shelltool.ListParams{})
 	if err != nil {
@@ -456,23 +441,12 @@ func (o processesOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.St
 	return cleaned(l, list.Processes), journal.Outcome{}, nil
 }
 
-// byHolder starts no holder: if there is none, no process runs.
-func (o processesOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := lookAtProcesses(ctx, h, c, o, io)
-	if errors.Is(err, errNoProcesses) {
-		return []ProcessInfo{}, out, nil
-	}
-	return answer, out, err
-}
-
 // outputOp writes a process's output to its output streams, and leaves no record.
 type outputOp struct {
 	ID     string `json:"process_id"`
 	Tail   int    `json:"tail,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
 }
-
-func (o outputOp) event() Event { return Event{} }
 
 func (o outputOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	info, err := l.shell.Output(ctx, o.ID, shelltool.OutputOptions{Stdout: io.Stdout, Stderr: io.Stderr, Tail: o.Tail, Follow: o.Follow})
@@ -483,10 +457,6 @@ func (o outputOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Stre
 		return nil, journal.Outcome{}, elsewhere(err)
 	}
 	return cleaned(l, info), journal.Outcome{Verdict: info.State}, nil
-}
-
-func (o outputOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	return lookAtProcesses(ctx, h, c, o, io)
 }
 
 // signalOp signals a process. Like process_signal, it waits for no step.
@@ -507,10 +477,6 @@ func (o signalOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Strea
 	return cleaned(l, info), journal.Outcome{}, elsewhere(err)
 }
 
-func (o signalOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	return lookAtProcesses(ctx, h, c, o, io)
-}
-
 // inputOp writes to a process's input, after a step like that of process_write.
 type inputOp struct {
 	ID   string `json:"process_id"`
@@ -529,25 +495,15 @@ func (o inputOp) do(ctx context.Context, l *local, c journal.Call, _ hold.Stream
 	return struct{}{}, journal.Outcome{Effects: effects}, elsewhere(err)
 }
 
-func (o inputOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	return lookAtProcesses(ctx, h, c, o, io)
-}
-
 // resizeOp changes a terminal's size, and leaves no record.
 type resizeOp struct {
 	ID   string          `json:"process_id"`
 	Size sandbox.WinSize `json:"size"`
 }
 
-func (o resizeOp) event() Event { return Event{} }
-
 func (o resizeOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	_, err := l.shell.ResizeProcess(ctx, shelltool.ResizeParams{ProcessID: o.ID, Cols: int(o.Size.Cols), Rows: int(o.Size.Rows)})
 	return struct{}{}, journal.Outcome{}, elsewhere(err)
-}
-
-func (o resizeOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	return lookAtProcesses(ctx, h, c, o, io)
 }
 
 // attachOp attaches its streams to a process.
@@ -563,10 +519,6 @@ type attachOp struct {
 func (o attachOp) event() Event {
 	return Event{Tool: "process_attach", Args: map[string]any{"process_id": clip.Text(o.ID), "input": o.Input}}
 }
-
-func (o attachOp) looks() bool { return true }
-
-func (o attachOp) joins() bool { return true }
 
 // start makes a step first if input may make the program change the workspace.
 func (o attachOp) start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (p sandbox.Process, out journal.Outcome, err error) {
@@ -603,17 +555,6 @@ func (s *Session) Running(ctx context.Context) ([]Event, error) {
 // runningOp lists the calls that run, and leaves no record.
 type runningOp struct{}
 
-func (o runningOp) event() Event { return Event{} }
-
 func (o runningOp) do(_ context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	return l.live.List(), journal.Outcome{}, nil
-}
-
-// byHolder starts no holder: if there is none, no call runs.
-func (o runningOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	answer, out, err := ask(ctx, h.looker, c, o, io)
-	if errors.Is(err, hold.ErrNoHolder) {
-		return []Event{}, out, nil
-	}
-	return answer, out, err
 }

@@ -193,7 +193,7 @@ func (s *Session) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, 
 }
 
 func (s *Session) start(ctx context.Context, op starter, io hold.Streams, call string) (sandbox.Process, error) {
-	answer, _, err := s.observe(ctx, record{event: op.event(), id: call}, func(ctx context.Context, c journal.Call) (any, journal.Outcome, error) {
+	answer, _, err := s.observe(ctx, record{event: eventOf(op), id: call}, func(ctx context.Context, c journal.Call) (any, journal.Outcome, error) {
 		return s.exec.start(ctx, c, op, io)
 	})
 	if err != nil {
@@ -302,7 +302,7 @@ var errReset = tool.Errorf(tool.Closed, "the session was reset during the call")
 // error changes nothing. Reset applies to all handles on the session. After an error it may be called again.
 func (s *Session) Reset(ctx context.Context) error {
 	paused := s.at.awake() // must come first: running calls would be cancelled
-	_, _, err := s.observeAlone(ctx, record{event: resetOp{}.event(), ours: paused != nil}, func(ctx context.Context, c journal.Call) (answer any, out journal.Outcome, err error) {
+	_, _, err := s.observeAlone(ctx, record{event: eventOf(resetOp{}), ours: paused != nil}, func(ctx context.Context, c journal.Call) (answer any, out journal.Outcome, err error) {
 		if paused != nil {
 			return nil, out, paused
 		}
@@ -340,7 +340,7 @@ func perform[R any](ctx context.Context, s *Session, op operation, io hold.Strea
 
 // perform performs the call with that id; "" makes a new id.
 func (s *Session) perform(ctx context.Context, op operation, io hold.Streams, call string) (any, journal.Outcome, error) {
-	return s.observe(ctx, record{event: op.event(), id: call}, func(ctx context.Context, c journal.Call) (any, journal.Outcome, error) {
+	return s.observe(ctx, record{event: eventOf(op), id: call}, func(ctx context.Context, c journal.Call) (any, journal.Outcome, error) {
 		return s.exec.do(ctx, c, op, io)
 	})
 }

@@ -1,11 +1,13 @@
 package wisbox
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
@@ -21,12 +23,17 @@ type spec struct {
 	op    func() operation
 	place placeDo
 
-	events  string // the tools of its events, see [EventTools]
-	input   bool   // needs an input stream
-	output  bool   // needs an output stream
-	repeats bool   // is sent again if the connection breaks before its answer
-	atOnce  int    // how many one tenant may do at the same time; 0 is any number
-	notPods string // why sessions on Kubernetes lack it: what it makes there
+	// What a session without a holder answers instead of starting one; nil starts one. err is the client's.
+	rests func(ctx context.Context, h *held, err error) (any, error)
+
+	programs bool   // is about programs that outlive a killed holder
+	joins    bool   // starts or joins a program that outlives its caller
+	events   string // the tools of its events, see [EventTools]
+	input    bool   // needs an input stream
+	output   bool   // needs an output stream
+	repeats  bool   // is sent again if the connection breaks before its answer
+	atOnce   int    // how many one tenant may do at the same time; 0 is any number
+	notPods  string // why sessions on Kubernetes lack it: what it makes there
 
 	// tenants is what a tenant may ask of it; nil refuses it.
 	tenants *tenantSpec
@@ -60,21 +67,22 @@ func init() { // a literal would be an initialization cycle
 				func(_ *guest, o *evaluateOp) error { return checkRunEnv(o.Env) }),
 		},
 		{
-			name: "contexts", op: in[contextsOp](), events: "context_create context_restart context_remove",
-			tenants: checked("change context", func(_ *guest, o *contextsOp) error { return checkRunEnv(o.Context.Env) }),
+			name: "context_change", op: in[changeContextOp](), events: "context_create context_restart context_remove",
+			tenants: checked("change context", func(_ *guest, o *changeContextOp) error { return checkRunEnv(o.Context.Env) }),
 		},
+		{name: "contexts", op: in[contextsOp](), rests: restsAs([]evaltool.Context{}), tenants: withArgs("")},
 		{name: "run", op: in[runOp](), events: "run", tenants: checked(programArgs, func(_ *guest, o *runOp) error { return o.ordinary() })},
 		{name: "start", op: in[startOp](), events: "start", tenants: checked(programArgs, func(_ *guest, o *startOp) error { return o.ordinary() })},
 		{name: "process_start", op: in[startProcessOp](), tenants: checked(processArgs, func(_ *guest, o *startProcessOp) error { return o.ordinary() })},
-		{name: "process_begin", op: in[startAttachedOp](), tenants: checked(processArgs+" join", func(_ *guest, o *startAttachedOp) error { return o.ordinary() })},
-		{name: "processes", op: in[processesOp](), tenants: withArgs("")},
-		{name: "running", op: in[runningOp](), tenants: withArgs("")},
-		{name: "process_output", op: in[outputOp](), tenants: withArgs("process_id tail follow")},
-		{name: "service_output", op: in[serviceOutputOp]()},
-		{name: "process_signal", op: in[signalOp](), tenants: withArgs("process_id signal")},
-		{name: "process_input", op: in[inputOp](), tenants: withArgs("process_id data end")},
-		{name: "process_resize", op: in[resizeOp](), tenants: withArgs("process_id size")},
-		{name: "process_attach", op: in[attachOp](), events: "process_attach", tenants: withArgs("process_id replay close_stdin hold input")},
+		{name: "process_begin", op: in[startAttachedOp](), joins: true, tenants: checked(processArgs+" join", func(_ *guest, o *startAttachedOp) error { return o.ordinary() })},
+		{name: "processes", op: in[processesOp](), programs: true, rests: restsAs([]ProcessInfo{}), tenants: withArgs("")},
+		{name: "running", op: in[runningOp](), rests: restsAs([]Event{}), tenants: withArgs("")},
+		{name: "process_output", op: in[outputOp](), programs: true, rests: failsAs(errNoProcesses), tenants: withArgs("process_id tail follow")},
+		{name: "service_output", op: in[serviceOutputOp](), rests: failsAs(errNoService)},
+		{name: "process_signal", op: in[signalOp](), programs: true, rests: failsAs(errNoProcesses), tenants: withArgs("process_id signal")},
+		{name: "process_input", op: in[inputOp](), programs: true, rests: failsAs(errNoProcesses), tenants: withArgs("process_id data end")},
+		{name: "process_resize", op: in[resizeOp](), programs: true, rests: failsAs(errNoProcesses), tenants: withArgs("process_id size")},
+		{name: "process_attach", op: in[attachOp](), programs: true, joins: true, rests: failsAs(errNoProcesses), events: "process_attach", tenants: withArgs("process_id replay close_stdin hold input")},
 		{name: "import", op: in[importOp](), events: "import", input: true, tenants: withArgs("dest")},
 		{name: "export", op: in[exportOp](), events: "export", output: true, tenants: withArgs("path sparse leave_out")},
 		{name: "diff", op: in[diffOp](), events: "diff", tenants: withArgs("path from to all lines patch")},
@@ -89,9 +97,9 @@ func init() { // a literal would be an initialization cycle
 		{name: "template", op: in[templateOp](), events: "template", notPods: "a template", tenants: checked("name", (*guest).ownTemplate)},
 		{name: "secrets", op: in[secretsOp](), events: "secret", tenants: checked("secrets", valuesAlone)},
 		{name: "limits", op: in[limitsOp](), events: "update"},
-		{name: "inspect", op: in[inspectOp](), tenants: hiding(withArgs(""), inspected)},
-		{name: "usage", op: in[usageOp](), tenants: withArgs("")},
-		{name: "egress", op: in[egressOp](), tenants: hiding(withArgs(""), networked)},
+		{name: "inspect", op: in[inspectOp](), rests: restingInspection, tenants: hiding(withArgs(""), inspected)},
+		{name: "usage", op: in[usageOp](), rests: restingUsage, tenants: withArgs("")},
+		{name: "egress", op: in[egressOp](), rests: restingEgress, tenants: hiding(withArgs(""), networked)},
 		{
 			name: "egress_rules", op: in[egressRulesOp](), events: "egress",
 			tenants: hiding(checked("allow deny replace", func(g *guest, o *egressRulesOp) error { return g.checkRules(o.Allow) }), networked),
@@ -146,6 +154,14 @@ var (
 
 // specOf returns the spec of a session's operation.
 func specOf(op operation) *spec { return specByType[reflect.Indirect(reflect.ValueOf(op)).Type()] }
+
+// eventOf begins the record of an operation.
+func eventOf(op operation) Event {
+	if r, ok := op.(recorder); ok {
+		return r.event()
+	}
+	return Event{Tool: specOf(op).events}
+}
 
 // streams returns an error if a request lacks a stream that the operation needs.
 func (s *spec) streams(io hold.Streams) error {

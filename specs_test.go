@@ -20,9 +20,9 @@ func TestEventsAreDeclared(t *testing.T) {
 	set, err := ToolProfile("")
 	require.NoError(t, err)
 	variants := map[string][]operation{
-		"inside":   {},
-		"contexts": {contextsOp{Change: "create"}, contextsOp{Change: "restart"}, contextsOp{Change: "remove"}},
-		"changes":  {changesOp{For: "diff"}, changesOp{For: "apply"}, changesOp{For: "branch"}},
+		"inside":         {},
+		"context_change": {changeContextOp{Change: "create"}, changeContextOp{Change: "restart"}, changeContextOp{Change: "remove"}},
+		"changes":        {changesOp{For: "diff"}, changesOp{For: "apply"}, changesOp{For: "branch"}},
 	}
 	for _, do := range []string{inside.Stat, inside.List, inside.Open, inside.Write, inside.Move, inside.Remove, inside.Mkdir, inside.Chmod, inside.Watch} {
 		variants["inside"] = append(variants["inside"], insideOp{inside.Ask{Do: do}})
@@ -38,7 +38,7 @@ func TestEventsAreDeclared(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for _, op := range all {
-			name := op.event().Tool
+			name := eventOf(op).Tool
 			if _, isTool := set.Lookup(name); name == "" || isTool {
 				continue
 			}
@@ -55,8 +55,6 @@ func TestEventsAreDeclared(t *testing.T) {
 type inventedOp struct {
 	N int `json:"n"`
 }
-
-func (o *inventedOp) event() Event { return Event{Tool: "invented"} }
 
 func (o *inventedOp) do(context.Context, *local, journal.Call, hold.Streams) (any, journal.Outcome, error) {
 	return o.N + 1, journal.Outcome{}, nil

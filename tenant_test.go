@@ -396,8 +396,8 @@ func TestWhatATenantAsksForStaysWithinTheServers(t *testing.T) {
 	for op, args := range map[string][]string{
 		"secrets": {`{"secrets":{"A":{"file":"` + secret + `"}}}`, `{"secrets":{"A":{"FILE":"` + secret + `"}}}`, `{"secrets":{"A":{}}}`, `{"secrets":{"../A":{"value":"YWFhYWFhYWFhYWFhYWFh"}}}`},
 		"run":     {`{"argv":["true"],"lifetime":"detached"}`, `{"argv":["true"],"lifetime":"left"}`}, "process_start": {`{"argv":["true"],"lifetime":"left"}`},
-		"egress_rules": {`{"allow":["public"]}`, `{"allow":["private:10.0.0.1"],"replace":true}`},
-		"contexts":     {`{"change":"create","context":{"name":"x","env":{"A":"` + strings.Repeat("x", 65<<10) + `"}}}`},
+		"egress_rules":   {`{"allow":["public"]}`, `{"allow":["private:10.0.0.1"],"replace":true}`},
+		"context_change": {`{"change":"create","context":{"name":"x","env":{"A":"` + strings.Repeat("x", 65<<10) + `"}}}`},
 	} {
 		for _, one := range args {
 			require.Error(t, a.ask(op, "box", one), one)

@@ -15,7 +15,7 @@ import (
 
 // Version is the version of the operations' names and arguments. A holder sends it with Taken;
 // holders from before its introduction send nothing.
-const Version = "6"
+const Version = "7"
 
 // versioned is the prefix of operations' names on the wire, which makes holders of another version
 // refuse them.
