@@ -15,8 +15,10 @@ import (
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/door"
+	"github.com/wisbox/wisbox/internal/settings"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
@@ -179,95 +181,78 @@ func (opts LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, []string
 
 const maxSettings = 1 << 20 // bytes of an archive's settings
 
+var archiveSettings = settings.Of[SessionOptions]("archive")
+
 // takeSettings adds an archive's settings to a session's own, or only returns their names.
 func takeSettings(own, from SessionOptions, take bool) (_ SessionOptions, left []string) {
-	t := taker{take: take}
-	setting(&t, "image", &own.Image, from.Image, own.Image == "" && from.Image != images.Default)
-	t.limits(&own.Limits, from.Limits)
-	bound(&t, "snapshot_space", &own.SnapshotSpace, from.SnapshotSpace, own.snapshotSpace())
-	if len(from.Env) > 0 {
-		t.set("env", true, func() {
-			env := maps.Clone(from.Env)
-			maps.Copy(env, own.Env)
-			own.Env = env
-		})
+	is, was := own.callsBounded(), from.callsBounded()
+	if was.Limits.Shm == was.Limits.Memory/4 { // the default
+		was.Limits.Shm = 0
 	}
-	for _, b := range []struct {
-		name string
-		own  *bool
-		from bool
-	}{
-		{"read_before_write", &own.ReadBeforeWrite, from.ReadBeforeWrite}, {"auto_snapshot", &own.AutoSnapshot, from.AutoSnapshot},
-		{"rollback_on_failure", &own.RollbackOnFailure, from.RollbackOnFailure}, {"fsync", &own.Fsync, from.Fsync}, {"strict", &own.Strict, from.Strict},
-	} {
-		setting(&t, b.name, b.own, b.from, b.from && !*b.own)
+	if was.Limits.FileSize == was.Limits.Disk { // the default
+		was.Limits.FileSize = 0
 	}
-	setting(&t, "profile", &own.Profile, from.Profile, own.Profile == "" && from.Profile != "")
-	setting(&t, "isolation", &own.Isolation, from.Isolation, own.Isolation == "" && from.Isolation == sandbox.IsolationGVisor)
-	setting(&t, "userns", &own.UserNS, from.UserNS, own.UserNS == "" && from.UserNS != "")
-	bound(&t, "max_timeout", &own.MaxTimeout, from.MaxTimeout, cmp.Or(own.MaxTimeout, 120*time.Second))
-	bound(&t, "max_eval_timeout", &own.MaxEvalTimeout, from.MaxEvalTimeout, cmp.Or(own.MaxEvalTimeout, 5*time.Second))
-	bound(&t, "max_output", &own.MaxOutput, from.MaxOutput, cmp.Or(own.MaxOutput, evaltool.StreamChars))
-	bound(&t, "max_code", &own.MaxCode, from.MaxCode, cmp.Or(own.MaxCode, 2_000))
-	setting(&t, "digest", &own.Digest, from.Digest, own.Digest == nil && from.Digest != nil)
-	setting(&t, "digest_tag", &own.DigestTag, from.DigestTag, own.DigestTag == "" && from.DigestTag != "")
-	setting(&t, "ttl", &own.TTL, from.TTL, own.TTL == 0 && from.TTL != 0)
-	setting(&t, "idle", &own.Idle, from.Idle, own.Idle == 0 && from.Idle != 0)
-	for name, has := range map[string]bool{
-		"mounts": len(from.Mounts) > 0, "allowed_roots": len(from.AllowedRoots) > 0, "secrets": len(from.Secrets) > 0, "seccomp": from.Seccomp != "",
-		"services": len(from.Services) > 0, "paths": from.Paths == vfs.Any && own.Paths != vfs.Any,
-		"egress": !reflect.DeepEqual(from.rules(), door.Rules{}),
-	} {
-		if has {
-			t.left = append(t.left, name)
+	t := taker{take: take, seen: map[string]bool{}}
+	t.checked(&own, from)
+	for _, f := range archiveSettings {
+		switch mine, its := f.In(&own), f.In(&from); f.Rule {
+		case "missing":
+			t.set(f.Path, mine.IsZero() && !its.IsZero(), true, func() { mine.Set(its) })
+		case "tighter":
+			bound, present := f.In(&was), f.In(&is)
+			given := !bound.IsZero() && !bound.Equal(present) && (f.Path != f.Name || !its.IsZero())
+			t.set(f.Path, given, settings.Less(bound, present), func() { mine.Set(bound) })
+		case "left":
+			t.set(f.Path, !absent(its), false, nil)
+		case "egress":
+			t.set("egress", !absent(its), false, nil)
 		}
 	}
-	slices.Sort(t.left)
-	return own, t.left
+	return own, slices.Sorted(maps.Keys(t.seen))
 }
 
-// taker takes settings of an archive one by one, or records the ones that it doesn't take.
+// bounded returns the options with the defaults of what bounds a session.
+func (o *SessionOptions) bounded() SessionOptions {
+	all := *o
+	all.Limits, all.SnapshotSpace, all.MaxProcesses = o.Limits.WithDefaults(), o.snapshotSpace(), cmp.Or(o.MaxProcesses, shelltool.MaxProcesses)
+	return all
+}
+
+// callsBounded returns them also with the defaults of what bounds a call.
+func (o *SessionOptions) callsBounded() SessionOptions {
+	all := o.bounded()
+	all.MaxTimeout, all.MaxEvalTimeout = cmp.Or(o.MaxTimeout, 120*time.Second), cmp.Or(o.MaxEvalTimeout, 5*time.Second)
+	all.MaxOutput, all.MaxCode = cmp.Or(o.MaxOutput, evaltool.StreamChars), cmp.Or(o.MaxCode, 2_000)
+	return all
+}
+
+func absent(v reflect.Value) bool { return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 }
+
+// taker takes settings of an archive one by one, or notes the ones that it doesn't take.
 type taker struct {
 	take bool
-	left []string
+	seen map[string]bool // those not taken
 }
 
-func (t *taker) set(name string, may bool, take func()) {
-	if t.take && may {
+// set takes a setting that is given, if it may be taken.
+func (t *taker) set(name string, given, may bool, take func()) {
+	switch {
+	case !given:
+	case t.take && may:
 		take()
-		return
-	}
-	t.left = append(t.left, name)
-}
-
-// setting takes a setting that the archive has and the session lacks.
-func setting[T any](t *taker, name string, own *T, from T, has bool) {
-	if has {
-		t.set(name, true, func() { *own = from })
+	default:
+		t.seen[name] = true
 	}
 }
 
-// bound takes a bound unless it is wider than the present one.
-func bound[T cmp.Ordered](t *taker, name string, own *T, from, is T) {
-	var none T
-	if from != none && from != is {
-		t.set(name, from > none && from < is, func() { *own = from })
-	}
-}
-
-func (t *taker) limits(own *sandbox.Limits, from sandbox.Limits) {
-	is, was := own.WithDefaults(), from.WithDefaults()
-	bound(t, "limits.cpus", &own.CPUs, was.CPUs, is.CPUs)
-	bound(t, "limits.memory", &own.Memory, was.Memory, is.Memory)
-	bound(t, "limits.pids", &own.PIDs, was.PIDs, is.PIDs)
-	bound(t, "limits.tmp", &own.Tmp, was.Tmp, is.Tmp)
-	if was.Shm != was.Memory/4 { // the default
-		bound(t, "limits.shm", &own.Shm, was.Shm, is.Shm)
-	}
-	bound(t, "limits.disk", &own.Disk, was.Disk, is.Disk)
-	bound(t, "limits.inodes", &own.Inodes, was.Inodes, is.Inodes)
-	bound(t, "limits.nofile", &own.NoFile, was.NoFile, is.NoFile)
-	if was.FileSize != was.Disk { // the default
-		bound(t, "limits.file_bytes", &own.FileSize, was.FileSize, is.FileSize)
-	}
+// checked takes the settings with rules of their own.
+func (t *taker) checked(own *SessionOptions, from SessionOptions) {
+	t.set("image", own.Image == "" && from.Image != images.Default, true, func() { own.Image = from.Image })
+	t.set("isolation", own.Isolation == "" && from.Isolation == sandbox.IsolationGVisor, true, func() { own.Isolation = from.Isolation })
+	t.set("paths", from.Paths == vfs.Any && own.Paths != vfs.Any, false, nil)
+	t.set("env", len(from.Env) > 0, true, func() {
+		env := maps.Clone(from.Env)
+		maps.Copy(env, own.Env)
+		own.Env = env
+	})
 }

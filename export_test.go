@@ -12,6 +12,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/settings"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -100,7 +101,7 @@ func TenantPlaceOperations() (all []string) {
 	}
 	return all
 }
-func TenantSettings() []string { return tenantSettings }
+func TenantSettings() []string { return settings.Keys[farOptions]("tenant") }
 
 func argNames(t reflect.Type) (out []string) {
 	for f := range t.Fields() {

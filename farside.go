@@ -123,10 +123,10 @@ func (r relayed) place(ctx context.Context, req hold.Request, io hold.Streams) (
 // farOptions are a session's options on the wire.
 type farOptions struct {
 	SessionOptions
-	Name string `json:"name,omitempty"`
-	Pull Pull   `json:"pull,omitempty"`
+	Name string `json:"name,omitempty" tenant:"checked"`
+	Pull Pull   `json:"pull,omitempty" tenant:"checked"`
 	// Values are the values of secrets.
-	Values map[string][]byte `json:"values,omitempty"`
+	Values map[string][]byte `json:"values,omitempty" tenant:"checked"`
 }
 
 func (o *farOptions) options() *SessionOptions {

@@ -26,7 +26,7 @@ var layers = map[string][]string{
 	// Leaves.
 	"tool": {"internal/clip", "tool/answer"}, "tool/answer": {}, "sandbox": {}, "digest/digesttest": {},
 	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/exposition": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/patience": {}, "internal/pathname": {}, "internal/pool": {}, "internal/properties": {},
-	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/scratch": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
+	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/scratch": {}, "internal/settings": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/sys": {"internal/sys/internal/needs_linux_or_macos_see_docs_install"}, "internal/sys/internal/needs_linux_or_macos_see_docs_install": {},
 	"internal/beat": {}, "internal/byproduct": {}, "internal/gitignore": {}, "internal/leftout": {}, "internal/holes": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
 
@@ -113,7 +113,7 @@ var layers = map[string][]string{
 	"profile":          {"internal/clip", "internal/lock", "tool"},
 	"mcpserver":        {"httpguard", "internal/beat", "internal/mcptask", "tool", "vfs"},
 	"": {
-		"cluster", "digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/sharing", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
+		"cluster", "digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/settings", "internal/sharing", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
 		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/packing", "internal/podbook", "internal/pool", "internal/scratch", "internal/steps", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
 		"profile", "rlm", "sandbox", "shelltool", "snapshot", "tool", "vfs",
 	},

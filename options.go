@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	units "github.com/docker/go-units"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/wisbox/wisbox/digest"
@@ -23,6 +22,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/internal/settings"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/podman"
 	profiles "github.com/wisbox/wisbox/profile"
@@ -122,6 +122,11 @@ type Reporter interface {
 
 // SessionOptions configure a session. The zero value is an ephemeral session
 // with the default image and limits.
+//
+// The tags declare who may choose a setting, and how the value joins the one there is: tenant for clients with a key
+// (own replaces the server's value, most may be at most that, either is true if one of them is, first replaces it unless
+// empty), archive for those of an archive with [LoadOptions.WithSettings] (missing is taken if the session has none,
+// tighter if it bounds more, left never). joined and checked have code of their own, see package internal/settings.
 type SessionOptions struct {
 	// Name is the session's ID, which matches ^[a-z0-9][a-z0-9-]{0,62}$. Default: a ULID.
 	Name string `json:"-"`
@@ -129,7 +134,7 @@ type SessionOptions struct {
 	// Other sessions are removed with their opener, however it ends.
 	Kept bool `json:"-"`
 	// Image is the image to run. Default: [images.Default].
-	Image string `json:"image"`
+	Image string `json:"image" tenant:"checked" archive:"checked"`
 	// Pull decides when Open fetches the image from the registry that its name begins with. Default
 	// [PullMissing]. Images below localhost/, which include wisbox's own, images named by an ID and
 	// images named without a registry are never pulled; PullAlways is invalid for them. A pulled
@@ -138,36 +143,36 @@ type SessionOptions struct {
 	// OnPull gets the progress of the pull, from one goroutine.
 	OnPull func(PullProgress) `json:"-"`
 	// Limits bound processor, memory, processes and disk; see [sandbox.Limits] for defaults.
-	Limits sandbox.Limits `json:"limits"`
+	Limits sandbox.Limits `json:"limits" tenant:"most" archive:"tighter"`
 	// Env is added for every program: at most 64 entries, names of 80 and
 	// values of 512 characters. Nothing of the host's environment is passed on.
-	Env map[string]string `json:"env,omitempty"`
+	Env map[string]string `json:"env,omitempty" tenant:"joined" archive:"joined"`
 	// ExpandEnv expands ${containerEnv:NAME} and ${containerEnv:NAME:default} in the values of Env, where NAME is a
 	// variable of programs without Env, such as PATH.
-	ExpandEnv bool `json:"expand_env,omitempty"`
+	ExpandEnv bool `json:"expand_env,omitempty" tenant:"either" archive:"missing"`
 	// UserHome also mounts the workspace at /home/user, which becomes the HOME of programs, and calls their user "user"
 	// in /etc/passwd. Programs that were written for other sandboxes expect that.
-	UserHome bool `json:"user_home,omitempty"`
+	UserHome bool `json:"user_home,omitempty" tenant:"own" archive:"missing"`
 	// MaxProcesses is the maximum of processes of [Session.StartProcess] and process_start that
 	// run at once, default 16. Each takes at least six of Limits.PIDs.
-	MaxProcesses int `json:"max_processes,omitempty"`
+	MaxProcesses int `json:"max_processes,omitempty" tenant:"most" archive:"tighter"`
 	// Secrets are files in /run/secrets, see [Secret]: at most 64, each with at most 64 KiB and
 	// with a line of at least 8 bytes.
-	Secrets map[string]Secret `json:"secrets,omitempty"`
+	Secrets map[string]Secret `json:"secrets,omitempty" archive:"left"`
 	// Template is the ID or the name of a template of [Session.CreateTemplate]. The session begins
 	// with its files and, unless they are set here, its image, variables, profile and isolation.
 	// Mounts are copied in after it. [Session.Reset] empties the workspace; the template's files
 	// are the session's first snapshot.
-	Template string `json:"template,omitempty"`
+	Template string `json:"template,omitempty" tenant:"checked" archive:"-"`
 	// Mounts are copied into the workspace when the session opens, in order.
-	Mounts []hostmount.Mount `json:"mounts,omitempty"`
+	Mounts []hostmount.Mount `json:"mounts,omitempty" tenant:"own" archive:"left"`
 	// MountsFrom is the machine that the mounts were copied from, if it isn't the session's own. Paths of mounts are
 	// paths of that machine. [Options.Far] sets it.
-	MountsFrom string    `json:"mounts_from,omitempty"`
+	MountsFrom string    `json:"mounts_from,omitempty" tenant:"own" archive:"-"`
 	packed     io.Reader // the mounted files from there
 	// AllowedRoots are roots for these mounts, in addition to the Manager's. They are kept with the
 	// session, whose mounts [Session.Reset] copies again.
-	AllowedRoots []string `json:"allowed_roots,omitempty"`
+	AllowedRoots []string `json:"allowed_roots,omitempty" archive:"left"`
 	// OnMount gets the progress of the copying.
 	OnMount func(hostmount.Progress) `json:"-"`
 	// OnMounted gets the report of the copied and the skipped files.
@@ -175,95 +180,95 @@ type SessionOptions struct {
 	// KeepGiven keeps a snapshot of the mounted files, with which [Session.Diff] and
 	// [Session.Apply] compare. A kept session always keeps one; for others it costs a scan of the
 	// mounted files at the opening, and room on the disk.
-	KeepGiven bool `json:"keep_given,omitempty"`
+	KeepGiven bool `json:"keep_given,omitempty" tenant:"own" archive:"-"`
 	// Paths is the grammar of the tools' paths: [vfs.ASCII], the default, or [vfs.Any], with which
 	// names of files and commands of shell_execute may be Unicode.
-	Paths vfs.Grammar `json:"paths,omitempty"`
+	Paths vfs.Grammar `json:"paths,omitempty" tenant:"own" archive:"checked"`
 	// ReadBeforeWrite refuses to change an existing file that wasn't read.
-	ReadBeforeWrite bool `json:"read_before_write,omitempty"`
+	ReadBeforeWrite bool `json:"read_before_write,omitempty" tenant:"own" archive:"missing"`
 	// AutoSnapshot makes a step before each call that can change the workspace: a
 	// snapshot with the call's ID, to which [Session.Undo] returns. Each call then takes longer, by
 	// two scans of the workspace.
-	AutoSnapshot bool `json:"auto_snapshot,omitempty"`
+	AutoSnapshot bool `json:"auto_snapshot,omitempty" tenant:"own" archive:"missing"`
 	// SnapshotSpace is the maximum of bytes for the session's snapshots on the host's disk. At the
 	// limit, the oldest steps and other automatic snapshots are deleted; if none is left, a new
 	// snapshot is no_space. Default: twice the disk limit, at least 16 MiB.
-	SnapshotSpace int64 `json:"snapshot_space,omitempty"`
+	SnapshotSpace int64 `json:"snapshot_space,omitempty" tenant:"most" archive:"tighter" unit:"bytes"`
 	// RollbackOnFailure restores the workspace after a call that fails: one with an error or with a
 	// result that is marked failed, which a program's exit code alone isn't. It implies
 	// AutoSnapshot, and calls that can change the workspace wait for each other. Changes that a lasting
 	// program makes meanwhile are lost.
-	RollbackOnFailure bool `json:"rollback_on_failure,omitempty"`
+	RollbackOnFailure bool `json:"rollback_on_failure,omitempty" tenant:"own" archive:"missing"`
 	// Pod holds the gateway's annotations of the session's Pod; only for sessions on Kubernetes.
 	Pod PodNotes `json:"-"`
 	// OnEvent is called after every call of this session instead of the Manager's.
 	OnEvent func(Event) `json:"-"`
 	// Fsync puts each snapshot, restore and change of a file tool on disk before the call returns,
 	// so that it survives a crash of the machine. By default, it survives only a crash of processes.
-	Fsync bool `json:"fsync,omitempty"`
+	Fsync bool `json:"fsync,omitempty" tenant:"own" archive:"missing"`
 	// Profile determines the names and shapes of the tools of [Session.Call], see
 	// [ToolProfile]. It is kept with the session. Default "wisbox".
-	Profile string `json:"profile,omitempty"`
+	Profile string `json:"profile,omitempty" tenant:"first" archive:"missing"`
 	// Isolation is the level of isolation from the host's kernel; default
 	// [sandbox.IsolationDefault]. If the host lacks the level, the first program is unavailable, and
 	// the error says what to install.
-	Isolation sandbox.Isolation `json:"isolation,omitempty"`
+	Isolation sandbox.Isolation `json:"isolation,omitempty" tenant:"checked" archive:"checked"`
 	// UserNS "auto" gives the session's programs user IDs that no other session has, which needs a
 	// rootful Podman; "shared" gives them the IDs of all sessions of this host user. Default: own
 	// IDs if they cost nothing, that is, if the storage can be mounted with shifted IDs. A kept
 	// session keeps its IDs.
-	UserNS string `json:"userns,omitempty"`
+	UserNS string `json:"userns,omitempty" archive:"missing"`
 	// Seccomp is the absolute path of a host file with a seccomp profile, to use instead of wisbox's
 	// own. It must deny calls that it doesn't name. [Session.Inspect] reports
 	// the calls that it allows beyond wisbox's own; Strict refuses them. A kept session
 	// keeps the path, and reads it for each container. Not with IsolationGVisor.
-	Seccomp string `json:"seccomp,omitempty"`
+	Seccomp string `json:"seccomp,omitempty" archive:"left"`
 	// Strict refuses to start if the host doesn't enforce every limit.
-	Strict bool `json:"strict,omitempty"`
+	Strict bool `json:"strict,omitempty" tenant:"either" archive:"missing"`
 	// MaxTimeout is the maximum timeout of shell_execute, from 0.1 s to a day, default 120 s.
-	MaxTimeout time.Duration `json:"max_timeout,omitempty"`
+	MaxTimeout time.Duration `json:"max_timeout,omitempty" tenant:"most" archive:"tighter"`
 	// MaxEvalTimeout is the maximum timeout of evaluate_python, from 0.1 s to a day, default 5 s.
-	MaxEvalTimeout time.Duration `json:"max_eval_timeout,omitempty"`
+	MaxEvalTimeout time.Duration `json:"max_eval_timeout,omitempty" tenant:"most" archive:"tighter"`
 	// MaxCode is the maximum length of evaluate_python's code in characters, at most 4 Mi, default
 	// 2,000.
-	MaxCode int `json:"max_code,omitempty"`
+	MaxCode int `json:"max_code,omitempty" tenant:"most" archive:"tighter"`
 	// MaxOutput is the maximum of characters of stdout and of stderr in a result of
 	// evaluate_python, from 4,096, the default, to 1 Mi.
-	MaxOutput int `json:"max_output,omitempty"`
+	MaxOutput int `json:"max_output,omitempty" tenant:"most" archive:"tighter"`
 	// Allow has the rules for connections that programs may make, see package egress/policy:
 	// HOST[:PORT,…], *.HOST, tcp:HOST:PORT, private:HOST, host:PORT, public, or a preset
 	// such as python. Default none, which means no network at all. If a sandbox's
 	// network can't be used, no program starts.
-	Allow []string `json:"allow,omitempty"`
+	Allow []string `json:"allow,omitempty" tenant:"own" archive:"egress"`
 	// Deny has the rules for connections that they may not make. It takes precedence over Allow.
-	Deny []string `json:"deny,omitempty"`
+	Deny []string `json:"deny,omitempty" tenant:"own" archive:"egress"`
 	// Inject adds secrets to requests on their way, as
 	// HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME][,alone=yes], see
 	// policy.Injection. Programs don't get such a secret.
-	Inject []string `json:"inject,omitempty"`
+	Inject []string `json:"inject,omitempty" archive:"egress"`
 	// EgressVia is the URL of a proxy through which all connections to public names go.
 	// It is kept with the session, including a password in it.
-	EgressVia string `json:"egress_via,omitempty"`
+	EgressVia string `json:"egress_via,omitempty" archive:"egress"`
 	// EgressOut is the maximum of bytes that programs may send to other hosts in total, from 1 MiB
 	// to 1 TiB, default 64 MiB. It bounds the size of a leak.
-	EgressOut int64 `json:"egress_out,omitempty"`
+	EgressOut int64 `json:"egress_out,omitempty" archive:"egress"`
 	// EgressRecord allows public hosts in addition to Allow; Deny takes precedence. Recorded of
 	// [Session.Egress] then lists the rules that the session needed so far. A kept session keeps
 	// them.
-	EgressRecord bool `json:"egress_record,omitempty"`
+	EgressRecord bool `json:"egress_record,omitempty" archive:"egress"`
 	// Services are containers beside the session's, such as a database. They start before its first
 	// program and end with its container. Programs reach them at 127.0.0.1. Not with
 	// IsolationGVisor.
-	Services []sandbox.Companion `json:"services,omitempty"`
+	Services []sandbox.Companion `json:"services,omitempty" archive:"left"`
 	// Digest is the digest of the workspace that a caller has set; default one made from the files.
-	Digest *digest.Text `json:"digest,omitempty"`
+	Digest *digest.Text `json:"digest,omitempty" archive:"missing"`
 	// DigestTag chooses among the digests of [Options.Digests]; default
 	// [digest.DefaultTag].
-	DigestTag string `json:"digest_tag,omitempty"`
+	DigestTag string `json:"digest_tag,omitempty" archive:"missing"`
 	// TTL ends a kept session that long after its creation; 0 means never.
-	TTL time.Duration `json:"ttl,omitempty"`
+	TTL time.Duration `json:"ttl,omitempty" tenant:"own" archive:"missing"`
 	// Idle ends a kept session that long after its last use; 0 means never.
-	Idle time.Duration `json:"idle,omitempty"`
+	Idle time.Duration `json:"idle,omitempty" tenant:"own" archive:"missing"`
 }
 
 var sessionName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`) })
@@ -443,14 +448,8 @@ func checkLimits(l sandbox.Limits) error {
 	return nil
 }
 
-// size formats bytes in the largest unit that is exact.
-func size(v float64) string {
-	s := units.BytesSize(v)
-	if n, err := units.RAMInBytes(s); err == nil && float64(n) == v {
-		return s
-	}
-	return plain(v) + " bytes"
-}
+// size writes a number of bytes.
+func size(v float64) string { return settings.Bytes(int64(v)) }
 
 // plain writes a number without an exponent.
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

@@ -3,6 +3,7 @@ package wisbox
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -95,4 +96,18 @@ type watchful struct {
 func (w *watchful) Admit(_ context.Context, a Admission) (func(error), error) {
 	*w.seen = a
 	return func(error) {}, nil
+}
+
+// TestASettingIsDeclaredOnce: its field's tags say what tenants and archives may do with it.
+func TestASettingIsDeclaredOnce(t *testing.T) {
+	rules := map[string][]string{"tenant": {"", "own", "first", "either", "most", "joined", "checked"}, "archive": {"-", "missing", "tighter", "left", "egress", "joined", "checked"}}
+	for f := range reflect.TypeFor[SessionOptions]().Fields() {
+		if !f.IsExported() || f.Tag.Get("json") == "-" {
+			assert.Empty(t, f.Tag.Get("tenant")+f.Tag.Get("archive"), f.Name)
+			continue
+		}
+		for audience, known := range rules {
+			assert.Contains(t, known, f.Tag.Get(audience), "%s, %s", f.Name, audience)
+		}
+	}
 }

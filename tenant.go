@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"reflect"
 	"regexp"
 	"runtime/debug"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/settings"
 	"github.com/wisbox/wisbox/internal/sharing"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -395,27 +397,17 @@ func unnamed(err error, id, name string) error {
 	return (&tool.Error{Kind: e.Kind, Field: e.Field, Message: strings.ReplaceAll(e.Message, id, name)}).Because(err)
 }
 
-// tenantSettings are the session settings that a tenant's client may give. It excludes settings of this
+// tenantSettings are the settings of [SessionOptions] that a tenant's client may give. It excludes settings of this
 // machine: services, user IDs, seccomp profiles, proxies, rules that inject secrets, directories, and
 // digests that other tenants' sessions may share.
-var tenantSettings = []string{
-	"name", "image", "pull", "limits", "env", "expand_env", "user_home", "max_processes", "values", "template", "mounts", "mounts_from", "keep_given", "paths",
-	"read_before_write", "auto_snapshot", "snapshot_space", "rollback_on_failure", "fsync", "profile", "isolation", "strict",
-	"max_timeout", "max_eval_timeout", "max_code", "max_output", "allow", "deny", "ttl", "idle",
-}
+var tenantSettings = settings.Of[SessionOptions]("tenant")
 
 // maxTenantSettings bounds the settings without secrets, in bytes, since each list of sessions reads them.
 const maxTenantSettings = 128 << 10
 
 // chosen returns the settings that a tenant may see.
 func chosen(o SessionOptions) SessionOptions {
-	out := SessionOptions{
-		Image: o.Image, Limits: o.Limits, Env: o.Env, ExpandEnv: o.ExpandEnv, UserHome: o.UserHome, MaxProcesses: o.MaxProcesses, Template: o.Template,
-		Mounts: o.Mounts, MountsFrom: o.MountsFrom, KeepGiven: o.KeepGiven, Paths: o.Paths, ReadBeforeWrite: o.ReadBeforeWrite,
-		AutoSnapshot: o.AutoSnapshot, SnapshotSpace: o.SnapshotSpace, RollbackOnFailure: o.RollbackOnFailure, Fsync: o.Fsync,
-		Profile: o.Profile, Isolation: o.Isolation, Strict: o.Strict, MaxTimeout: o.MaxTimeout, MaxEvalTimeout: o.MaxEvalTimeout,
-		MaxCode: o.MaxCode, MaxOutput: o.MaxOutput, Allow: o.Allow, Deny: o.Deny, TTL: o.TTL, Idle: o.Idle,
-	}
+	out := settings.Keep(o, "tenant")
 	if len(o.Secrets) > 0 {
 		out.Secrets = map[string]Secret{}
 		for name := range o.Secrets {
@@ -449,7 +441,7 @@ func (g *guest) options(raw json.RawMessage) (*SessionOptions, error) {
 // checkSettings rejects unlisted settings and oversized ones.
 func checkSettings(raw json.RawMessage) error {
 	size := 0
-	err := members(raw, tenantSettings, func(name string, n int, listed bool) error {
+	err := members(raw, settings.Keys[farOptions]("tenant"), func(name string, n int, listed bool) error {
 		if !listed {
 			return errNotOffered("the setting " + clip.Text(name)).In(clip.Text(name))
 		}
@@ -467,10 +459,46 @@ func checkSettings(raw json.RawMessage) error {
 	return err
 }
 
+// take joins a client's settings with the server's.
 func (g *guest) take(o *SessionOptions, asked farOptions) error {
-	for _, check := range []func(*SessionOptions, farOptions) error{g.takeImage, g.takeLimits, g.takeFiles, g.takeRest} {
+	for _, check := range []func(*SessionOptions, farOptions) error{g.takeImage, g.takeFiles, g.takeIsolation} {
 		if err := check(o, asked); err != nil {
 			return err
+		}
+	}
+	if err := g.checkRules(asked.Allow); err != nil {
+		return err
+	}
+	most := o.bounded()
+	for _, f := range tenantSettings {
+		if err := g.takeOne(f, f.In(o), f.In(&asked.SessionOptions), f.In(&most)); err != nil {
+			return err
+		}
+	}
+	o.Name, o.Kept = asked.Name, true
+	return nil
+}
+
+// takeOne joins one setting, whose server's own is at most most.
+func (g *guest) takeOne(f settings.Field, own, asked, most reflect.Value) error {
+	if d, ok := asked.Interface().(time.Duration); ok {
+		if err := g.within(f.Name, d); err != nil {
+			return err
+		}
+	}
+	switch f.Rule {
+	case "own":
+		own.Set(asked)
+	case "first", "either":
+		if !asked.IsZero() {
+			own.Set(asked)
+		}
+	case "most":
+		if !most.IsZero() && settings.Less(most, asked) {
+			return tool.Errorf(tool.Limit, "%s is %s; this server gives a session at most %s", f.Name, f.Text(asked), f.Text(most)).In(f.Name)
+		}
+		if !asked.IsZero() {
+			own.Set(asked)
 		}
 	}
 	return nil
@@ -500,50 +528,6 @@ func (g *guest) takeImage(o *SessionOptions, asked farOptions) error {
 	return nil
 }
 
-// takeLimits takes limits up to the server's.
-func (g *guest) takeLimits(o *SessionOptions, asked farOptions) error {
-	most := o.Limits.WithDefaults()
-	if asked.Limits.CPUs > most.CPUs {
-		return errOver("cpus", plain(asked.Limits.CPUs), plain(most.CPUs))
-	}
-	if asked.Limits.CPUs != 0 {
-		o.Limits.CPUs = asked.Limits.CPUs
-	}
-	for _, l := range []struct {
-		name        string
-		asked, most int64
-		to          *int64
-		write       func(float64) string
-	}{
-		{"memory", asked.Limits.Memory, most.Memory, &o.Limits.Memory, size},
-		{"pids", asked.Limits.PIDs, most.PIDs, &o.Limits.PIDs, plain},
-		{"tmp", asked.Limits.Tmp, most.Tmp, &o.Limits.Tmp, size},
-		{"shm_size", asked.Limits.Shm, most.Shm, &o.Limits.Shm, size},
-		{"disk", asked.Limits.Disk, most.Disk, &o.Limits.Disk, size},
-		{"inodes", asked.Limits.Inodes, most.Inodes, &o.Limits.Inodes, plain},
-		{"nofile", asked.Limits.NoFile, most.NoFile, &o.Limits.NoFile, plain},
-		{"file_bytes", asked.Limits.FileSize, most.FileSize, &o.Limits.FileSize, size},
-		{"snapshot_space", asked.SnapshotSpace, o.snapshotSpace(), &o.SnapshotSpace, size},
-	} {
-		if l.asked > l.most {
-			return errOver(l.name, l.write(float64(l.asked)), l.write(float64(l.most)))
-		}
-		if l.asked != 0 {
-			*l.to = l.asked
-		}
-	}
-	const processes = 16 // the default
-	if most := cmp.Or(o.MaxProcesses, processes); asked.MaxProcesses > most {
-		return errOver("max_processes", plain(float64(asked.MaxProcesses)), plain(float64(most)))
-	}
-	o.MaxProcesses = cmp.Or(asked.MaxProcesses, o.MaxProcesses)
-	return nil
-}
-
-func errOver(name, asked, most string) error {
-	return tool.Errorf(tool.Limit, "%s is %s; this server gives a session at most %s", name, asked, most).In(name)
-}
-
 // takeFiles takes mounts from the request's stream, and secrets as values.
 func (g *guest) takeFiles(o *SessionOptions, asked farOptions) error {
 	if len(asked.Mounts) > 0 && asked.MountsFrom == "" {
@@ -556,8 +540,7 @@ func (g *guest) takeFiles(o *SessionOptions, asked farOptions) error {
 	if err := box.CheckSecrets(secrets); err != nil {
 		return err
 	}
-	o.Mounts, o.MountsFrom, o.KeepGiven, o.AllowedRoots = asked.Mounts, asked.MountsFrom, asked.KeepGiven, nil
-	o.Secrets = outer(secrets)
+	o.Secrets, o.AllowedRoots = outer(secrets), nil
 	env := maps.Clone(o.Env)
 	if env == nil {
 		env = map[string]string{}
@@ -567,10 +550,8 @@ func (g *guest) takeFiles(o *SessionOptions, asked farOptions) error {
 	return nil
 }
 
-func (g *guest) takeRest(o *SessionOptions, asked farOptions) error {
-	if err := g.checkRules(asked.Allow); err != nil {
-		return err
-	}
+// takeIsolation takes the server's isolation, or a stronger one.
+func (g *guest) takeIsolation(o *SessionOptions, asked farOptions) error {
 	switch asked.Isolation {
 	case "", o.Isolation, sandbox.IsolationGVisor:
 	default:
@@ -578,48 +559,6 @@ func (g *guest) takeRest(o *SessionOptions, asked farOptions) error {
 			return tool.Errorf(tool.Unsupported, "isolation is %q; this server's is %q, so leave isolation out", clip.Text(string(asked.Isolation)), o.Isolation).In("isolation")
 		}
 	}
-	if err := g.within("ttl", asked.TTL); err != nil {
-		return err
-	}
-	if err := g.within("idle", asked.Idle); err != nil {
-		return err
-	}
-	if err := g.takeCalls(o, asked); err != nil {
-		return err
-	}
-	o.Name, o.Kept = asked.Name, true
-	o.Allow, o.Deny, o.TTL, o.Idle = asked.Allow, asked.Deny, asked.TTL, asked.Idle
-	o.ExpandEnv = o.ExpandEnv || asked.ExpandEnv
-	o.UserHome, o.Paths, o.ReadBeforeWrite, o.AutoSnapshot = asked.UserHome, asked.Paths, asked.ReadBeforeWrite, asked.AutoSnapshot
-	o.RollbackOnFailure, o.Fsync, o.Strict = asked.RollbackOnFailure, asked.Fsync, o.Strict || asked.Strict
-	o.Profile, o.Isolation = cmp.Or(asked.Profile, o.Profile), cmp.Or(asked.Isolation, o.Isolation)
-	return nil
-}
-
-// takeCalls takes limits for calls, up to the server's.
-func (g *guest) takeCalls(o *SessionOptions, asked farOptions) error {
-	for _, t := range []struct {
-		name  string
-		asked time.Duration
-		to    *time.Duration
-	}{{"max_timeout", asked.MaxTimeout, &o.MaxTimeout}, {"max_eval_timeout", asked.MaxEvalTimeout, &o.MaxEvalTimeout}} {
-		if err := g.within(t.name, t.asked); err != nil {
-			return err
-		}
-		if *t.to != 0 && t.asked > *t.to {
-			return errOver(t.name, t.asked.String(), t.to.String())
-		}
-		*t.to = cmp.Or(t.asked, *t.to)
-	}
-	for _, n := range []struct {
-		name  string
-		asked int
-		to    *int
-	}{{"max_code", asked.MaxCode, &o.MaxCode}, {"max_output", asked.MaxOutput, &o.MaxOutput}} {
-		if *n.to != 0 && n.asked > *n.to {
-			return errOver(n.name, plain(float64(n.asked)), plain(float64(*n.to)))
-		}
-		*n.to = cmp.Or(n.asked, *n.to)
-	}
+	o.Isolation = cmp.Or(asked.Isolation, o.Isolation)
 	return nil
 }

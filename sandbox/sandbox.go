@@ -37,15 +37,15 @@ const (
 
 // Limits bound one sandbox. A zero field means the default.
 type Limits struct {
-	CPUs     float64 `json:"cpus,omitempty"`         // processors, default 1
-	Memory   int64   `json:"memory_bytes,omitempty"` // bytes without swap, default 1 GiB
-	PIDs     int64   `json:"pids,omitempty"`         // processes and threads, default 256
-	Tmp      int64   `json:"tmp_bytes,omitempty"`    // bytes of /tmp, which count toward Memory; default 256 MiB, at most half of Memory
-	Shm      int64   `json:"shm_bytes,omitempty"`    // bytes of /dev/shm, which count toward Memory; default a quarter of Memory, at most half
-	Disk     int64   `json:"disk_bytes,omitempty"`   // bytes of the workspace, default 2 GiB
-	Inodes   int64   `json:"inodes,omitempty"`       // entries of the workspace, default 200,000
-	NoFile   int64   `json:"nofile,omitempty"`       // open descriptors of a process, default 16,384, at most the host's hard limit; less if all processes together could take more than a quarter of the machine's fs.file-max
-	FileSize int64   `json:"file_bytes,omitempty"`   // bytes of one file, default Disk
+	CPUs     float64 `json:"cpus,omitempty"`                                       // processors, default 1
+	Memory   int64   `json:"memory_bytes,omitempty" setting:"memory" unit:"bytes"` // bytes without swap, default 1 GiB
+	PIDs     int64   `json:"pids,omitempty"`                                       // processes and threads, default 256
+	Tmp      int64   `json:"tmp_bytes,omitempty" setting:"tmp" unit:"bytes"`       // bytes of /tmp, which count toward Memory; default 256 MiB, at most half of Memory
+	Shm      int64   `json:"shm_bytes,omitempty" setting:"shm_size" unit:"bytes"`  // bytes of /dev/shm, which count toward Memory; default a quarter of Memory, at most half
+	Disk     int64   `json:"disk_bytes,omitempty" setting:"disk" unit:"bytes"`     // bytes of the workspace, default 2 GiB
+	Inodes   int64   `json:"inodes,omitempty"`                                     // entries of the workspace, default 200,000
+	NoFile   int64   `json:"nofile,omitempty"`                                     // open descriptors of a process, default 16,384, at most the host's hard limit; less if all processes together could take more than a quarter of the machine's fs.file-max
+	FileSize int64   `json:"file_bytes,omitempty" unit:"bytes"`                    // bytes of one file, default Disk
 }
 
 // WithDefaults returns the limits with the defaults of docs/tools.md in zero fields.

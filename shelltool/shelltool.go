@@ -19,6 +19,9 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
+// MaxProcesses is the default of [Options.MaxProcesses].
+const MaxProcesses = 16
+
 // Options of a Shell. A zero field means the default.
 type Options struct {
 	// Runner returns the runner of programs. It is called for each call, so it may create a
@@ -37,7 +40,7 @@ type Options struct {
 	MaxTimeout time.Duration
 	// MaxText bounds stdin and a process_write, in characters, default 48,000.
 	MaxText int
-	// MaxProcesses is the maximum of processes that run at once, default 16.
+	// MaxProcesses is the maximum of processes that run at once, default [MaxProcesses].
 	MaxProcesses int
 	// Outlives reports whether processes that are started now outlive the death of this process,
 	// for [Shell.Reclaim] in the next one; nil means that none does.
@@ -85,7 +88,7 @@ func New(opts *Options) (*Shell, error) {
 		s.opts.MaxText = 48_000
 	}
 	if s.opts.MaxProcesses <= 0 {
-		s.opts.MaxProcesses = 16
+		s.opts.MaxProcesses = MaxProcesses
 	}
 	if s.opts.Awake == nil {
 		s.opts.Awake = func() error { return nil }
