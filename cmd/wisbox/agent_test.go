@@ -94,7 +94,7 @@ func TestAnotherServerGetsTheKeyOverTLSAlone(t *testing.T) {
 	assert.Equal(t, []string{"gateway.example.com:x-api-key=ANTHROPIC_API_KEY,path=/a,env=ANTHROPIC_API_KEY,alone=yes"}, so.Inject)
 	assert.Equal(t, "https://gateway.example.com:8443/a/", so.Env["ANTHROPIC_BASE_URL"])
 
-	_, so, err = forAgent(t, "codex", func(o *agentOptions) { o.apiURL, o.allow = "http://127.0.0.1:11434/v1", []string{"host:11434"} })
+	_, so, err = forAgent(t, "codex", func(o *agentOptions) { o.apiURL, o.given.Allow = "http://127.0.0.1:11434/v1", []string{"host:11434"} })
 	require.NoError(t, err)
 	assert.Equal(t, []string{"host:11434"}, so.Allow)
 	assert.Empty(t, so.Inject)
@@ -115,7 +115,7 @@ func TestAnAgentTakesTheAPIWhoseKeyIsThere(t *testing.T) {
 func TestWhatTheUserSetsWins(t *testing.T) {
 	_, so, err := forAgent(t, "claude", func(o *agentOptions) {
 		o.sessionFlags.env.vars = []string{"DISABLE_AUTOUPDATER=0"}
-		o.memory, o.pids = "1g", 64
+		o.given.Limits.Memory, o.given.Limits.PIDs = 1<<30, 64
 	})
 	require.NoError(t, err)
 	assert.Equal(t, "0", so.Env["DISABLE_AUTOUPDATER"])
@@ -136,7 +136,7 @@ func TestNoKeyComesInByAVariableOrASecret(t *testing.T) {
 		"a readable secret": func(o *agentOptions) { o.keyEnv, o.secrets = "GATEWAY_KEY", []string{"ANTHROPIC_API_KEY=" + file} },
 		"a secret's value":  func(o *agentOptions) { o.secrets = []string{"SAME=env"} },
 		"a server of this one": func(o *agentOptions) {
-			o.apiURL, o.allow, o.secrets = "http://localhost:1/", []string{"host:1"}, []string{"OPENAI_API_KEY=" + file}
+			o.apiURL, o.given.Allow, o.secrets = "http://localhost:1/", []string{"host:1"}, []string{"OPENAI_API_KEY=" + file}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

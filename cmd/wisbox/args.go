@@ -78,13 +78,14 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("unknown command %q%s; see: %s --help", args[0], hint, cmd.CommandPath())}
 }
 
-// valueOf describes the values of a flag by its type.
-var valueOf = map[string]string{
-	"float64": "a number",
-	"int":     "a whole number that fits in 64 bits",
-	"int64":   "a whole number that fits in 64 bits",
-	"time":    "a time such as 90, 90s or 2h; a number is seconds",
-	"bool":    "true or false",
+// wanted says what a flag's value must be, by its type.
+var wanted = map[string]string{
+	"float64": "it must be a number",
+	"int":     "it must be a whole number that fits in 64 bits",
+	"int64":   "it must be a whole number that fits in 64 bits",
+	"time":    "it must be a time such as 90, 90s or 2h; a number is seconds",
+	"size":    "write a size such as 512m or 2g",
+	"bool":    "it must be true or false",
 }
 
 // flagError reports an invalid flag in wisbox's words.
@@ -93,8 +94,8 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; %s", err, a.rightSpelling(cmd, unknown))}
 	}
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		if want, ok := valueOf[bad.GetFlag().Value.Type()]; ok {
-			err = fmt.Errorf("--%s is %q; it must be %s", bad.GetFlag().Name, bad.GetValue(), want)
+		if want, ok := wanted[bad.GetFlag().Value.Type()]; ok {
+			err = fmt.Errorf("--%s is %q; %s", bad.GetFlag().Name, bad.GetValue(), want)
 		}
 	}
 	return usageError{fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath())}

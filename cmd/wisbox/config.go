@@ -102,14 +102,14 @@ func (f *sessionFlags) take(c config.Chosen) error {
 	case flag == nil:
 		return nil
 	case c.Flag == "deny":
-		c.Values = slices.Concat(f.deny, c.Values)
+		c.Values = slices.Concat(f.given.Deny, c.Values)
 	case c.Flag == "image" && f.flags.Changed("containerfile"), c.Flag == "containerfile" && f.flags.Changed("image"):
 		return nil
 	case flag.Changed, c.Flag == "isolation" && flag.DefValue != "":
 		return nil
 	}
 	if err := setFlag(flag, c.Setting); err != nil {
-		return usageError{fmt.Errorf("%s is %q; it must be %s", c.Source(), strings.Join(c.Values, " "), valueOf[flag.Value.Type()])}
+		return usageError{fmt.Errorf("%s is %q; %s", c.Source(), strings.Join(c.Values, " "), wanted[flag.Value.Type()])}
 	}
 	if f.taken == nil {
 		f.taken = map[string]*config.Chosen{}

@@ -20,13 +20,14 @@ import (
 
 // imageBuildOptions are the flags of all three builds: the default image, presets on it, and the user's own image.
 type imageBuildOptions struct {
-	tag, base, mirror       string
-	baseArchive             string
-	rebuild                 bool
-	with, wheels, index     string
-	python                  string
-	file, context, maxBytes string
-	args                    []string
+	tag, base, mirror   string
+	baseArchive         string
+	rebuild             bool
+	with, wheels, index string
+	python              string
+	file, context       string
+	maxContext          int64
+	args                []string
 
 	flags *pflag.FlagSet
 }
@@ -77,7 +78,7 @@ It prints the image's name, for --image of other commands.`,
 	opts.flags.StringVar(&opts.index, "pip-index", "", "`URL` of an index of Python packages for --with data (default: pip's own)")
 	opts.flags.StringVarP(&opts.file, "file", "f", "", "`CONTAINERFILE` to build, or - for stdin (default: Containerfile or Dockerfile in CONTEXT)")
 	opts.flags.StringArrayVar(&opts.args, "build-arg", nil, "set an ARG of the Containerfile: `NAME=VALUE`; it stays readable in the image; repeatable")
-	opts.flags.StringVar(&opts.maxBytes, "max-context", "", "maximum `SIZE` of CONTEXT (default 1g)")
+	opts.flags.Var(sizeFlag{&opts.maxContext}, "max-context", "maximum `SIZE` of CONTEXT (default 1g)")
 	return cmd
 }
 
@@ -200,13 +201,7 @@ func (a *app) makeFile(ctx context.Context, b images.Builder, o *imageBuildOptio
 	if o.file == "-" {
 		opts.File, opts.Stdin = "", a.stdin(ctx)
 	}
-	if o.maxBytes != "" {
-		n, err := units.RAMInBytes(o.maxBytes)
-		if err != nil || n <= 0 {
-			return images.Report{}, usageError{fmt.Errorf("--max-context is %q; write a size such as 512m or 2g", o.maxBytes)}
-		}
-		opts.MaxContext = n
-	}
+	opts.MaxContext = o.maxContext
 	for _, pair := range o.args {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {

@@ -34,8 +34,8 @@ wisbox run --mount and wisbox create --mount.`,
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "list the files, and copy nothing")
 	cmd.Flags().StringArrayVar(&flags.mounts, "mount", nil, "host file or folder, `HOST[:DEST]` and options, as for wisbox run; repeatable")
-	cmd.Flags().StringVar(&flags.disk, "disk", "", "`SIZE` of the workspace into which it must fit (default 2g)")
-	cmd.Flags().Int64Var(&flags.inodes, "inodes", 0, "`N` files and directories that the workspace may have (default 200000)")
+	cmd.Flags().Var(sizeFlag{&flags.given.Limits.Disk}, "disk", "`SIZE` of the workspace into which it must fit (default 2g)")
+	cmd.Flags().Int64Var(&flags.given.Limits.Inodes, "inodes", 0, "`N` files and directories that the workspace may have (default 200000)")
 	cmd.Flags().StringArrayVar(&flags.allowRoots, "allow-root", nil, "`DIR`, as for wisbox run; repeatable")
 	return cmd
 }
@@ -45,11 +45,7 @@ func (a *app) runMountDry(ctx context.Context, flags *sessionFlags) error {
 	if err := flags.addMounts(opts); err != nil {
 		return err
 	}
-	disk, err := readSize("disk", flags.disk)
-	if err != nil {
-		return err
-	}
-	report, err := hostmount.Preview(ctx, opts.Mounts, &hostmount.Options{AllowedRoots: opts.AllowedRoots, MaxBytes: disk, MaxFiles: flags.inodes})
+	report, err := hostmount.Preview(ctx, opts.Mounts, &hostmount.Options{AllowedRoots: opts.AllowedRoots, MaxBytes: flags.given.Limits.Disk, MaxFiles: flags.given.Limits.Inodes})
 	if err != nil {
 		return flags.mountError(err)
 	}

@@ -46,7 +46,7 @@ type serveOptions struct {
 	buildNet   string
 	maxTimeout time.Duration
 	sandboxes  int
-	totalDisk  string
+	totalDisk  int64
 	ready      int
 	ui, uiURL  string
 	keys       string
@@ -139,7 +139,7 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.maxTimeout, "max-timeout", 24*time.Hour, "longest `TIME` of a sandbox")
 	flags.IntVar(&o.sandboxes, "sandboxes", 20, "let each key have `N` sandboxes at once")
 	flags.IntVar(&o.ready, "ready", 0, "keep `N` sandboxes with running containers ready for clients")
-	flags.StringVar(&o.totalDisk, "total-disk", "", "`SIZE` of all sandboxes and snapshots, e.g. 200g (default no limit)")
+	flags.Var(sizeFlag{&o.totalDisk}, "total-disk", "`SIZE` of all sandboxes and snapshots, e.g. 200g (default no limit)")
 	flags.StringVar(&o.ui, "ui-listen", "", "serve the page of wisbox ui for all sandboxes on this `ADDRESS`")
 	flags.StringVar(&o.uiURL, "ui-url", "", "`URL` of this page in browsers, behind a proxy")
 	flags.StringVar(&o.keys, "keys", "", "`FILE` with the keys (default: those of wisbox serve key create)")
@@ -147,9 +147,9 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	o.flags = pflag.NewFlagSet("sandbox", pflag.ContinueOnError)
 	o.registerLimits(o.flags)
 	o.flags.Lookup("snapshot-space").Usage = "`SIZE` that a sandbox's own snapshots may take, e.g. 512m or 2g (default: that of --disk)"
-	o.flags.StringVar(&o.image, "image", "", "`IMAGE` of every sandbox (default: wisbox's own)")
-	o.flags.StringVar(&o.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND`: default, or gvisor (default $WISBOX_ISOLATION, then default)")
-	o.flags.BoolVar(&o.strict, "strict", false, "refuse to start sandboxes if the host doesn't enforce every limit")
+	o.flags.StringVar(&o.given.Image, "image", "", "`IMAGE` of every sandbox (default: wisbox's own)")
+	o.flags.StringVar((*string)(&o.given.Isolation), "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND`: default, or gvisor (default $WISBOX_ISOLATION, then default)")
+	o.flags.BoolVar(&o.given.Strict, "strict", false, "refuse to start sandboxes if the host doesn't enforce every limit")
 	markRare(o.flags, "cpus", "disk", "image", "memory")
 	flags.AddFlagSet(o.flags)
 }
@@ -244,10 +244,6 @@ func (a *app) newServer(ctx context.Context, m *wisbox.Manager, so *wisbox.Sessi
 	if err != nil {
 		return nil, err
 	}
-	disk, err := readSize("total-disk", opts.totalDisk)
-	if err != nil {
-		return nil, err
-	}
 	secret, err := opts.readSecret(m.Cluster() != nil)
 	if err != nil {
 		return nil, err
@@ -260,7 +256,7 @@ func (a *app) newServer(ctx context.Context, m *wisbox.Manager, so *wisbox.Sessi
 		Manager: m, Dir: dir, Session: *so, Keys: keysOfEnvironment(), KeysFile: opts.keys, Secret: secret, NoKeys: opts.noKeys, Domain: opts.domain,
 		CertFile: opts.cert, KeyFile: opts.key, Insecure: opts.insecure, Proxies: proxies, Internet: opts.internet,
 		Remote: opts.remote, Builds: opts.builds, BuildNetwork: opts.buildNet == "host",
-		MaxTimeout: opts.maxTimeout, Sandboxes: opts.sandboxes, Disk: disk, Ready: opts.ready, Metrics: counted,
+		MaxTimeout: opts.maxTimeout, Sandboxes: opts.sandboxes, Disk: opts.totalDisk, Ready: opts.ready, Metrics: counted,
 		Log: a.serverLog(slog.LevelInfo),
 	})
 }

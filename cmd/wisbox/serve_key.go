@@ -27,7 +27,6 @@ func (a *app) newServeKeyCmd() *cobra.Command {
 
 func (a *app) newServeKeyCreateCmd() *cobra.Command {
 	var opts serve.KeyOptions
-	var memory, disk string
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Create an API key and print it, once",
@@ -39,16 +38,6 @@ until you revoke it. A running server accepts the new key at once.`,
 			if opts.Sandboxes < 0 || opts.Creations < 0 || opts.Expires < 0 || opts.CPUs < 0 {
 				return usageError{fmt.Errorf("--sandboxes, --per-minute, --cpus and --expires can't be negative")}
 			}
-			for _, size := range []struct {
-				flag, text string
-				into       *int64
-			}{{"memory", memory, &opts.Memory}, {"disk", disk, &opts.Disk}} {
-				n, err := readSize(size.flag, size.text)
-				if err != nil {
-					return err
-				}
-				*size.into = n
-			}
 			return a.runServeKeyCreate(cmd.Context(), opts)
 		},
 	}
@@ -58,8 +47,8 @@ until you revoke it. A running server accepts the new key at once.`,
 	flags.IntVar(&opts.Sandboxes, "sandboxes", 0, "`N` sandboxes at once (default the server's --sandboxes)")
 	flags.IntVar(&opts.Creations, "per-minute", 0, "create at most `N` sandboxes a minute (default 60)")
 	flags.Float64Var(&opts.CPUs, "cpus", 0, "`N` processors for all of its sandboxes (default no limit)")
-	flags.StringVar(&memory, "memory", "", "`SIZE` of memory for all of its sandboxes, e.g. 8g (default no limit)")
-	flags.StringVar(&disk, "disk", "", "`SIZE` of all of its sandboxes, their logs and snapshots, e.g. 40g (default no limit)")
+	flags.Var(sizeFlag{&opts.Memory}, "memory", "`SIZE` of memory for all of its sandboxes, e.g. 8g (default no limit)")
+	flags.Var(sizeFlag{&opts.Disk}, "disk", "`SIZE` of all of its sandboxes, their logs and snapshots, e.g. 40g (default no limit)")
 	flags.BoolVar(&opts.Metrics, "metrics", false, "allow reading the server's metrics at /metrics")
 	flags.StringVar(&opts.Replaces, "replace", "", "`ID` of a key whose sandboxes the new one sees")
 	return cmd

@@ -3,58 +3,30 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strings"
-	"time"
 
-	units "github.com/docker/go-units"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/config"
-	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/vfs"
 )
 
 // sessionFlags are the flags of every command that opens a session.
 type sessionFlags struct {
-	image      string
+	given wisbox.SessionOptions // by the flags that are a setting as it is
+
 	build      string // a Containerfile
-	template   string
-	pull       string
-	cpus       float64
-	memory     string
-	pids       int64
-	tmp        string
-	shm        string
-	disk       string
-	snapshots  string
-	inodes     int64
 	env        envFlags
 	secrets    []string
 	mounts     []string
 	services   []string
 	allowRoots []string
-	rbw        bool
-	fsync      bool
-	paths      string
-	tag        string
-	strict     bool
-	isolation  string
 	seccomp    string
-	userns     string
 	steps      bool
 	noUndo     bool
-	rollback   bool
-	ttl, idle  time.Duration
-
-	maxTimeout, evalTimeout time.Duration
-	maxOutput, maxCode      int
-
-	allow, deny, inject []string
-	via, egress, out    string
+	egress     string
 
 	flags *pflag.FlagSet // these alone
 
@@ -70,26 +42,26 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	f.registerLimits(flags)
 	f.registerImage(flags)
 	flags.StringVar(&f.build, "containerfile", "", "Containerfile `FILE` to build the image from; an image of the same content is reused")
-	flags.StringVar(&f.template, "template", "", "start from a `TEMPLATE` of wisbox template list: its files, and its image, variables, profile and isolation unless flags set these")
+	flags.StringVar(&f.given.Template, "template", "", "start from a `TEMPLATE` of wisbox template list: its files, and its image, variables, profile and isolation unless flags set these")
 	f.env.register(flags, "every program")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "secret in /run/secrets: `NAME=FILE`, or NAME=env for the variable NAME; repeatable")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "copy in a host file or folder: `HOST[:DEST]`, then ,include=GLOB ,exclude=GLOB ,max-bytes=N or ,follow-symlinks; repeatable")
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "refuse mounts from outside of this `DIR`; repeatable")
 	flags.StringArrayVar(&f.services, "service", nil, "run a database or another service at the session's 127.0.0.1: `NAME=IMAGE`, then ,env=K=V ,port=N ,memory=SIZE or ,dir=DIR; see docs/network.md; repeatable")
 	f.registerNetwork(flags)
-	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the client hasn't read, or that others have changed since")
-	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND` ascii, or any for Unicode and names of up to 255 bytes (default ascii)")
-	flags.StringVar(&f.tag, "tag", "", "use the digest that wisbox lab digest set --global --tag `TAG` has set (default latest)")
-	flags.BoolVar(&f.fsync, "fsync", false, "answer file tools, snapshots and restores only after their changes are on disk")
+	flags.BoolVar(&f.given.ReadBeforeWrite, "read-before-write", false, "refuse to change an existing file that the client hasn't read, or that others have changed since")
+	flags.StringVar((*string)(&f.given.Paths), "paths", "", "file names that the tools take, `KIND` ascii, or any for Unicode and names of up to 255 bytes (default ascii)")
+	flags.StringVar(&f.given.DigestTag, "tag", "", "use the digest that wisbox lab digest set --global --tag `TAG` has set (default latest)")
+	flags.BoolVar(&f.given.Fsync, "fsync", false, "answer file tools, snapshots and restores only after their changes are on disk")
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "record each call's changes as a step for wisbox undo (default in sessions of create, agent and mcp)")
 	flags.BoolVar(&f.noUndo, "no-undo", false, "record no steps: calls in a workspace of many files are quicker, and wisbox undo finds nothing")
-	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "undo the changes of a failed call; implies --auto-snapshot")
-	flags.BoolVar(&f.strict, "strict", false, "refuse to start if the host doesn't enforce every limit")
-	flags.StringVar(&f.userns, "userns", "", "user IDs on the host, `KIND` auto for the session's own range (rootful Podman), or shared (default auto if it costs nothing)")
+	flags.BoolVar(&f.given.RollbackOnFailure, "rollback-on-failure", false, "undo the changes of a failed call; implies --auto-snapshot")
+	flags.BoolVar(&f.given.Strict, "strict", false, "refuse to start if the host doesn't enforce every limit")
+	flags.StringVar(&f.given.UserNS, "userns", "", "user IDs on the host, `KIND` auto for the session's own range (rootful Podman), or shared (default auto if it costs nothing)")
 	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with another seccomp profile; wisbox reports what it allows beyond its own, and refuses that with --strict")
-	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND` default, or gvisor for gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
-	flags.Var(timeFlag{&f.ttl}, "ttl", "end the session this `TIME` after its creation, e.g. 2h (default never)")
-	flags.Var(timeFlag{&f.idle}, "idle", "end the session this `TIME` after its last use, e.g. 30m (default never)")
+	flags.StringVar((*string)(&f.given.Isolation), "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND` default, or gvisor for gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
+	flags.Var(timeFlag{&f.given.TTL}, "ttl", "end the session this `TIME` after its creation, e.g. 2h (default never)")
+	flags.Var(timeFlag{&f.given.Idle}, "idle", "end the session this `TIME` after its last use, e.g. 30m (default never)")
 	markRare(flags, "allow", "cpus", "disk", "env", "image", "memory", "mount", "no-undo", "secret")
 }
 
@@ -102,11 +74,11 @@ func (f *sessionFlags) undoByDefault() {
 
 // registerNetwork adds the flags that open the network.
 func (f *sessionFlags) registerNetwork(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…], *.HOST, or the preset python, node, debian, git, go or rust; repeatable; see docs/network.md")
-	flags.StringArrayVar(&f.deny, "deny", nil, "deny a `HOST`[:PORT,…] or *.HOST, also if --allow names it; repeatable")
-	flags.StringArrayVar(&f.inject, "inject", nil, "add a --secret to requests outside of the sandbox, where programs don't see it: a `RULE` HOST:HEADER=[SCHEME ]SECRET; see docs/network.md; repeatable")
-	flags.StringVar(&f.out, "egress-out", "", "`SIZE` that programs may send to other hosts in all, from 1m to 1024g (default 64m)")
-	flags.StringVar(&f.via, "egress-via", "", "`URL` of a proxy, http:// or https://, through which all connections of --allow go")
+	flags.StringArrayVar(&f.given.Allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…], *.HOST, or the preset python, node, debian, git, go or rust; repeatable; see docs/network.md")
+	flags.StringArrayVar(&f.given.Deny, "deny", nil, "deny a `HOST`[:PORT,…] or *.HOST, also if --allow names it; repeatable")
+	flags.StringArrayVar(&f.given.Inject, "inject", nil, "add a --secret to requests outside of the sandbox, where programs don't see it: a `RULE` HOST:HEADER=[SCHEME ]SECRET; see docs/network.md; repeatable")
+	flags.Var(sizeFlag{&f.given.EgressOut}, "egress-out", "`SIZE` that programs may send to other hosts in all, from 1m to 1024g (default 64m)")
+	flags.StringVar(&f.given.EgressVia, "egress-via", "", "`URL` of a proxy, http:// or https://, through which all connections of --allow go")
 }
 
 // registerRecord adds the flag of commands that show recorded connections.
@@ -119,23 +91,23 @@ const egressRecord = "record"
 
 // registerLimits adds the flags that bound a session.
 func (f *sessionFlags) registerLimits(flags *pflag.FlagSet) {
-	flags.Float64Var(&f.cpus, "cpus", 0, "processors, `N` from 0.01 to 4096 (default 1)")
-	flags.StringVar(&f.memory, "memory", "", "`SIZE` of memory without swap, at least 16m (default 1g)")
-	flags.Int64Var(&f.pids, "pids", 0, "processes and threads, `N` from 32 to 4194304 (default 256)")
-	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp and, where it fits, of the home directory; from 1m to half of the memory (default 256m, or that half if it is less)")
-	flags.StringVar(&f.shm, "shm-size", "", "`SIZE` of /dev/shm, from 1m to half of the memory (default a quarter of the memory)")
-	flags.StringVar(&f.disk, "disk", "", "`SIZE` of the workspace, from 1m to 8192g (default 2g)")
-	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace, `N` from 100 to 4294967295 (default 200000)")
-	flags.Var(timeFlag{&f.maxTimeout}, "max-timeout", "longest `TIME` that a call of shell_execute may ask for, from 100ms to 24h (default 2m)")
-	flags.Var(timeFlag{&f.evalTimeout}, "eval-timeout", "longest `TIME` that a call of evaluate_python may ask for, from 100ms to 24h (default 5s)")
-	flags.IntVar(&f.maxCode, "max-code", 0, "`N` characters of code that evaluate_python takes, at most 4194304 (default 2000)")
-	flags.IntVar(&f.maxOutput, "max-output", 0, "`N` characters of stdout and of stderr that evaluate_python returns, from 4096 to 1048576 (default 4096)")
-	flags.StringVar(&f.snapshots, "snapshot-space", "", "`SIZE` that snapshots may take on the host, e.g. 512m or 2g; at the limit wisbox removes the oldest steps (default twice the disk)")
+	flags.Float64Var(&f.given.Limits.CPUs, "cpus", 0, "processors, `N` from 0.01 to 4096 (default 1)")
+	flags.Var(sizeFlag{&f.given.Limits.Memory}, "memory", "`SIZE` of memory without swap, at least 16m (default 1g)")
+	flags.Int64Var(&f.given.Limits.PIDs, "pids", 0, "processes and threads, `N` from 32 to 4194304 (default 256)")
+	flags.Var(sizeFlag{&f.given.Limits.Tmp}, "tmp", "`SIZE` of /tmp and, where it fits, of the home directory; from 1m to half of the memory (default 256m, or that half if it is less)")
+	flags.Var(sizeFlag{&f.given.Limits.Shm}, "shm-size", "`SIZE` of /dev/shm, from 1m to half of the memory (default a quarter of the memory)")
+	flags.Var(sizeFlag{&f.given.Limits.Disk}, "disk", "`SIZE` of the workspace, from 1m to 8192g (default 2g)")
+	flags.Int64Var(&f.given.Limits.Inodes, "inodes", 0, "entries of the workspace, `N` from 100 to 4294967295 (default 200000)")
+	flags.Var(timeFlag{&f.given.MaxTimeout}, "max-timeout", "longest `TIME` that a call of shell_execute may ask for, from 100ms to 24h (default 2m)")
+	flags.Var(timeFlag{&f.given.MaxEvalTimeout}, "eval-timeout", "longest `TIME` that a call of evaluate_python may ask for, from 100ms to 24h (default 5s)")
+	flags.IntVar(&f.given.MaxCode, "max-code", 0, "`N` characters of code that evaluate_python takes, at most 4194304 (default 2000)")
+	flags.IntVar(&f.given.MaxOutput, "max-output", 0, "`N` characters of stdout and of stderr that evaluate_python returns, from 4096 to 1048576 (default 4096)")
+	flags.Var(sizeFlag{&f.given.SnapshotSpace}, "snapshot-space", "`SIZE` that snapshots may take on the host, e.g. 512m or 2g; at the limit wisbox removes the oldest steps (default twice the disk)")
 }
 
 func (f *sessionFlags) registerImage(flags *pflag.FlagSet) {
-	flags.StringVar(&f.image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
-	flags.StringVar(&f.pull, "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing if --image begins with a registry, e.g. docker.io/; images without one are never pulled)")
+	flags.StringVar(&f.given.Image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
+	flags.StringVar((*string)(&f.given.Pull), "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing if --image begins with a registry, e.g. docker.io/; images without one are never pulled)")
 }
 
 // refuseFor refuses flags that have no effect on an existing session.
@@ -159,35 +131,21 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	if err := f.refuseZero("cpus", "pids", "inodes", "max-code", "max-output"); err != nil {
 		return nil, err
 	}
-	if err := checkImage("--image", f.image); err != nil {
+	if err := checkImage("--image", f.given.Image); err != nil {
 		return nil, err
 	}
-	if f.image != "" && f.build != "" {
+	if f.given.Image != "" && f.build != "" {
 		return nil, usageError{errors.New("--image and --containerfile exclude each other; give one of the two")}
 	}
-	if f.noUndo && (f.rollback || f.flags.Changed("auto-snapshot")) {
+	if f.noUndo && (f.given.RollbackOnFailure || f.flags.Changed("auto-snapshot")) {
 		return nil, usageError{errors.New("--no-undo excludes --auto-snapshot and --rollback-on-failure; give one of them")}
 	}
 	if f.egress != "" && f.egress != egressRecord {
 		return nil, usageError{fmt.Errorf("--egress is %q; the one kind is %s", f.egress, egressRecord)}
 	}
-	opts := &wisbox.SessionOptions{
-		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, Paths: vfs.Grammar(f.paths), DigestTag: f.tag, AutoSnapshot: f.steps && !f.noUndo, RollbackOnFailure: f.rollback,
-		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), UserNS: f.userns, TTL: f.ttl, Idle: f.idle,
-		Allow: f.allow, Deny: f.deny, Inject: f.inject, EgressVia: f.via, EgressRecord: f.egress == egressRecord,
-		MaxTimeout: f.maxTimeout, MaxEvalTimeout: f.evalTimeout, MaxCode: f.maxCode, MaxOutput: f.maxOutput,
-		Limits: sandbox.Limits{CPUs: f.cpus, PIDs: f.pids, Inodes: f.inodes},
-	}
-	for _, size := range []struct {
-		flag, text string
-		into       *int64
-	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"shm-size", f.shm, &opts.Limits.Shm}, {"disk", f.disk, &opts.Limits.Disk}, {"snapshot-space", f.snapshots, &opts.SnapshotSpace}, {"egress-out", f.out, &opts.EgressOut}} {
-		n, err := readSize(size.flag, size.text)
-		if err != nil {
-			return nil, err
-		}
-		*size.into = n
-	}
+	o := f.given
+	opts := &o
+	opts.AutoSnapshot, opts.EgressRecord = f.steps && !f.noUndo, f.egress == egressRecord
 	env, err := f.environment()
 	if err != nil {
 		return nil, err
@@ -214,18 +172,6 @@ func (f *sessionFlags) refuseZero(names ...string) error {
 		}
 	}
 	return nil
-}
-
-// readSize parses a flag's size in bytes; 0 if it isn't given.
-func readSize(flag, text string) (int64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	n, err := units.RAMInBytes(text)
-	if err != nil || n <= 0 || n == math.MaxInt64 { // larger values become MaxInt64
-		return 0, usageError{fmt.Errorf("--%s is %q; write a size such as 512m or 2g", flag, text)}
-	}
-	return n, nil
 }
 
 func (f *sessionFlags) environment() (map[string]string, error) {

@@ -13,8 +13,6 @@ import (
 
 func (a *app) newUpdateCmd() *cobra.Command {
 	var l sandbox.Limits
-	sizes := map[string]*int64{"memory": &l.Memory, "tmp": &l.Tmp, "shm-size": &l.Shm, "disk": &l.Disk}
-	texts := map[string]*string{}
 	cmd := &cobra.Command{
 		Use:   "update [flags] SESSION",
 		Short: "Change the limits of a session that stays",
@@ -31,17 +29,11 @@ first. An error changes nothing.`,
 	flags.Float64Var(&l.CPUs, "cpus", 0, "processors, `N` from 0.01 to 4096")
 	flags.Int64Var(&l.PIDs, "pids", 0, "processes and threads, `N` from 32 to 4194304")
 	flags.Int64Var(&l.Inodes, "inodes", 0, "entries of the workspace, `N` from 100 to 4294967295")
-	for name, what := range map[string]string{"memory": "memory without swap", "tmp": "/tmp and, where it fits, of the home directory", "shm-size": "/dev/shm", "disk": "the workspace"} {
-		texts[name] = flags.String(name, "", "`SIZE` of "+what)
-	}
+	flags.Var(sizeFlag{&l.Memory}, "memory", "`SIZE` of memory without swap")
+	flags.Var(sizeFlag{&l.Tmp}, "tmp", "`SIZE` of /tmp and, where it fits, of the home directory")
+	flags.Var(sizeFlag{&l.Shm}, "shm-size", "`SIZE` of /dev/shm")
+	flags.Var(sizeFlag{&l.Disk}, "disk", "`SIZE` of the workspace")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		for name, into := range sizes {
-			n, err := readSize(name, *texts[name])
-			if err != nil {
-				return err
-			}
-			*into = n
-		}
 		for _, name := range []string{"cpus", "pids", "inodes"} {
 			if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "0" {
 				return usageError{errors.New("--" + name + " is 0; leave it out to keep the limit")}
