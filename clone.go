@@ -270,37 +270,38 @@ func (s *Session) CreateTemplate(ctx context.Context, opts *TemplateOptions) (Te
 // IsTemplateID reports whether a text has the form of a template's ID, which names never have.
 func IsTemplateID(s string) bool { return templates.IsID(s) }
 
-func (h *here) templates() *templates.Store { return h.kept }
-
 // Templates returns all templates of the state root, the newest first. If one can't be read, it
 // returns the others together with an error.
 func (m *Manager) Templates() ([]Template, error) {
-	if m.there != nil {
-		return m.there.templates()
-	}
-	all, err := m.here.templates().List()
-	return all, asToolError(err)
+	return m.place.templates()
 }
 
 // FindTemplate finds a template by its ID, or the newest of an owner by its name. If there is none,
 // the error is not_found.
 func (m *Manager) FindTemplate(ref, owner string) (Template, error) {
-	if m.there != nil {
-		return m.there.findTemplate(ref, owner)
-	}
-	t, err := m.here.templates().Find(ref, owner)
-	return t, asToolError(err)
+	return m.place.findTemplate(ref, owner)
 }
 
 // RemoveTemplate removes a template by its ID. Sessions that began with it don't need it. An image
 // that was built for it is removed once no session needs it, see [Manager.PruneTemplates].
 func (m *Manager) RemoveTemplate(ctx context.Context, id string) error {
-	if m.there != nil {
-		return m.there.removeTemplate(ctx, id)
-	}
-	err := m.here.templates().Remove(ctx, id)
+	return m.place.removeTemplate(ctx, id)
+}
+
+func (h *here) templates() ([]Template, error) {
+	all, err := h.kept.List()
+	return all, asToolError(err)
+}
+
+func (h *here) findTemplate(ref, owner string) (Template, error) {
+	t, err := h.kept.Find(ref, owner)
+	return t, asToolError(err)
+}
+
+func (h *here) removeTemplate(ctx context.Context, id string) error {
+	err := h.kept.Remove(ctx, id)
 	if err == nil {
-		m.pruneImages(context.WithoutCancel(ctx), time.Time{}, id)
+		h.pruneImages(context.WithoutCancel(ctx), time.Time{}, id)
 	}
 	return asToolError(err)
 }
@@ -342,16 +343,16 @@ func (l *local) createTemplate(ctx context.Context, o templateOp) (t Template, e
 	if b := o.Built; b != nil {
 		t.Built, t.ID, t.Tags, t.ImageDisk = true, b.ID, b.Tags, b.Disk
 	}
-	return l.m.templates().Create(ctx, t, templates.Source{Snapshots: l.snapshots, ID: info.ID, Extra: extra, Room: l.dir.Reserve})
+	return l.m.kept.Create(ctx, t, templates.Source{Snapshots: l.snapshots, ID: info.ID, Extra: extra, Room: l.dir.Reserve})
 }
 
 // openFrom opens a session that begins with a template.
 func (h *here) openFrom(ctx context.Context, opts SessionOptions) (*opened, error) {
-	found, err := h.templates().Find(opts.Template, "")
+	found, err := h.kept.Find(opts.Template, "")
 	if err != nil {
 		return nil, asToolError(err)
 	}
-	used, err := h.templates().Use(ctx, found.ID)
+	used, err := h.kept.Use(ctx, found.ID)
 	if err != nil {
 		return nil, asToolError(err)
 	}

@@ -281,7 +281,7 @@ func (t *there) undo(ctx context.Context, err error, made ...farSession) error {
 func (t *there) opened(s farSession, kept bool, onEvent func(Event)) *opened {
 	o := s.Options.SessionOptions
 	o.Name, o.Kept, o.OnEvent = s.Options.Name, kept, onEvent
-	at := &outpost{t: t, id: o.Name, created: s.Created}
+	at := &outpost{t: t, id: o.Name, made: s.Created}
 	at.ctx, at.cancel = context.WithCancel(context.Background())
 	if !kept {
 		at.tasks.Go(at.stay)
@@ -445,7 +445,7 @@ func (t *there) removeTemplate(ctx context.Context, id string) error {
 	return t.ask(ctx, "template_remove", named1{id}, hold.Streams{}, nil)
 }
 
-func (t *there) recall(at *outpost) *packing.Record { return t.records.Of(at.id, at.created) }
+func (t *there) recall(at *outpost) *packing.Record { return t.records.Of(at.id, at.made) }
 
 // fill sends the mounts again.
 func (t *there) fill(ctx context.Context, at *outpost) error {
@@ -470,18 +470,18 @@ func (t *there) send(ctx context.Context, at *outpost, p *packing.Pack) error {
 	if p == nil {
 		return nil
 	}
-	return p.Because(t.ask(ctx, "fill", fillArgs{at.id}, hold.Streams{Stdin: p.Stream(ctx)}, nil))
+	return p.Because(at.fill(ctx, p.Stream(ctx)))
 }
 
 // outpost is the site of a session on another machine.
 type outpost struct {
-	t       *there
-	id      string
-	created overlay.Stamp
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	tasks   sync.WaitGroup
-	left    func() error // called by Close; may be nil
+	t      *there
+	id     string
+	made   overlay.Stamp
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	left   func() error // called by Close; may be nil
 }
 
 func (e *outpost) ID() string { return e.id }
@@ -490,6 +490,24 @@ func (e *outpost) WorkspacePath() string { return "" }
 
 // Touch is left to the other machine, which sees each call.
 func (e *outpost) Touch() {}
+
+func (e *outpost) created() overlay.Stamp { return e.made }
+
+func (e *outpost) renew(ctx context.Context) error {
+	return e.t.ask(ctx, "touch", named1{e.id}, hold.Streams{}, nil)
+}
+
+func (e *outpost) fill(ctx context.Context, mounts io.Reader) error {
+	return e.t.ask(ctx, "fill", fillArgs{e.id}, hold.Streams{Stdin: mounts}, nil)
+}
+
+func (e *outpost) look(ctx context.Context, l far.Look, w io.Writer) (all []far.File, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	err = e.t.ask(ctx, "look", lookArgs{e.id, l}, hold.Streams{Stdout: w}, &all)
+	return all, err
+}
 
 // stay renews the lease of a session that isn't kept while its client lives.
 func (e *outpost) stay() {
@@ -501,7 +519,7 @@ func (e *outpost) stay() {
 			return
 		case <-tick.C:
 		}
-		if err := e.t.ask(e.ctx, "touch", named1{e.id}, hold.Streams{}, nil); err != nil {
+		if err := e.renew(e.ctx); err != nil {
 			e.t.log.Info("report a use of a session", "session", e.id, "error", err)
 		}
 	}
@@ -521,15 +539,7 @@ func (e *outpost) Close() error {
 	return e.left()
 }
 
-func (e *outpost) Files() fs.FS {
-	return far.Files{Ask: func(ctx context.Context, l far.Look, w io.Writer) (all []far.File, err error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(e.ctx, cancel)()
-		err = e.t.ask(ctx, "look", lookArgs{e.id, l}, hold.Streams{Stdout: w}, &all)
-		return all, err
-	}}
-}
+func (e *outpost) Files() fs.FS { return far.Files{Ask: e.look} }
 
 func (e *outpost) Watch(ctx context.Context, path string) (<-chan vfs.Change, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -574,9 +584,9 @@ func (e *outpost) Watch(ctx context.Context, path string) (<-chan vfs.Change, er
 }
 
 // Digest refuses, since its files are on the other machine.
-func (e *outpost) Digest() *digest.Digester { return e.t.noDigest() }
+func (e *outpost) Digest() *digest.Digester { return e.t.digest("") }
 
-func (t *there) noDigest() *digest.Digester {
+func (t *there) digest(string) *digest.Digester {
 	err := tool.Errorf(tool.Unsupported, "use the tool for the digest of a session on another machine: wisbox call SESSION workspace_digest '{}'")
 	return digest.New(&digest.Options{
 		Files: noFiles{err}, Log: t.log,

@@ -147,11 +147,8 @@ type farSession struct {
 }
 
 func describe(s *Session) farSession {
-	out := farSession{Options: farOptions{SessionOptions: s.opts, Name: s.ID()}}
+	out := farSession{Options: farOptions{SessionOptions: s.opts, Name: s.ID()}, Created: s.at.created()}
 	out.Options.Secrets = named(s.opts.Secrets)
-	if f, ok := s.at.(*folder); ok {
-		out.Created = f.State().Created
-	}
 	return out
 }
 
@@ -263,11 +260,7 @@ func fillFor(ctx context.Context, m *Manager, a fillArgs, io hold.Streams) (any,
 		return nil, err
 	}
 	defer s.Close(context.WithoutCancel(ctx))
-	f := s.at.(*folder)
-	if err := wholeImport(ctx, f.files.Load(), io.Stdin); err != nil {
-		return nil, err
-	}
-	return nothing{}, keepGiven(ctx, f.Dir, s.opts)
+	return nothing{}, s.at.fill(ctx, io.Stdin)
 }
 
 // wholeImport imports a stream completely, or fails.
@@ -294,7 +287,7 @@ func lookFor(ctx context.Context, m *Manager, a lookArgs, io hold.Streams) (any,
 		return nil, err
 	}
 	defer s.Close(context.WithoutCancel(ctx))
-	return a.Answer(s.Files(), io.Stdout)
+	return s.at.look(ctx, a.Look, io.Stdout)
 }
 
 // watchFor writes each change as a line of JSON, and an empty line once it watches.
@@ -362,6 +355,5 @@ func touchFor(ctx context.Context, m *Manager, a named1, _ hold.Streams) (any, e
 	if err != nil {
 		return nil, err
 	}
-	s.at.Touch()
-	return nothing{}, s.Close(context.WithoutCancel(ctx))
+	return nothing{}, errors.Join(s.at.renew(ctx), s.Close(context.WithoutCancel(ctx)))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -23,6 +24,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/door"
+	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
 	"github.com/wisbox/wisbox/internal/lock"
@@ -342,6 +344,24 @@ func (f *folder) Watch(ctx context.Context, path string) (<-chan vfs.Change, err
 }
 
 func (f *folder) Digest() *digest.Digester { return f.h.newDigest(f.Dir, f.opts, f.files.Load()) }
+
+func (f *folder) created() overlay.Stamp { return f.State().Created }
+
+func (f *folder) renew(context.Context) error {
+	f.Touch()
+	return nil
+}
+
+func (f *folder) fill(ctx context.Context, mounts io.Reader) error {
+	if err := wholeImport(ctx, f.files.Load(), mounts); err != nil {
+		return err
+	}
+	return keepGiven(ctx, f.Dir, f.opts)
+}
+
+func (f *folder) look(_ context.Context, l far.Look, w io.Writer) ([]far.File, error) {
+	return l.Answer(f.Files(), w)
+}
 
 func (f *folder) awake() error { return awake(f.Dir) }
 
@@ -664,9 +684,9 @@ func (m *Manager) PruneTemplates(ctx context.Context, dryRun bool) []string {
 		return nil
 	}
 	if !dryRun {
-		m.pruneImages(ctx, time.Now().Add(-buildAge))
+		m.here.pruneImages(ctx, time.Now().Add(-buildAge))
 	}
-	return m.here.templates().Sweep(ctx, dryRun)
+	return m.here.kept.Sweep(ctx, dryRun)
 }
 
 // sweep removes the remains of dead processes from the state root. A new session doesn't fail
@@ -674,7 +694,7 @@ func (m *Manager) PruneTemplates(ctx context.Context, dryRun bool) []string {
 func (h *here) sweep(ctx context.Context) {
 	swept, err := h.store.Sweep(ctx, &overlay.SweepOptions{Before: h.removeSandbox})
 	h.logSwept(swept, err)
-	h.templates().Sweep(ctx, false)
+	h.kept.Sweep(ctx, false)
 }
 
 // sweepEvery is the interval of a long-lived manager's sweeps.

@@ -175,7 +175,7 @@ func (m *Manager) BuildTemplate(ctx context.Context, o *TemplateBuild) (Template
 	}
 	t, err := m.buildTemplate(ctx, builder, o)
 	if err != nil {
-		m.pruneImages(context.WithoutCancel(ctx), time.Now().Add(-buildAge), o.ID)
+		m.here.pruneImages(context.WithoutCancel(ctx), time.Now().Add(-buildAge), o.ID)
 		return Template{}, err
 	}
 	m.removeReplaced(context.WithoutCancel(ctx), t)
@@ -270,7 +270,7 @@ func (m *Manager) TagTemplate(ctx context.Context, id string, tags []string) (Te
 	if m.here == nil {
 		return Template{}, m.errElsewhere("tagging a template")
 	}
-	t, err := m.here.templates().Tag(ctx, id, tags)
+	t, err := m.here.kept.Tag(ctx, id, tags)
 	return t, asToolError(err)
 }
 
@@ -279,7 +279,7 @@ func (m *Manager) UntagTemplate(ctx context.Context, id string, tags []string) (
 	if m.here == nil {
 		return Template{}, m.errElsewhere("tagging a template")
 	}
-	t, err := m.here.templates().Untag(ctx, id, tags)
+	t, err := m.here.kept.Untag(ctx, id, tags)
 	return t, asToolError(err)
 }
 
@@ -303,14 +303,14 @@ const buildAge = time.Hour
 
 // pruneImages removes the images of removed templates, if they were created before that time or for
 // one of the ids.
-func (m *Manager) pruneImages(ctx context.Context, before time.Time, ids ...string) {
-	store, ok := sandbox.As[images.Store](m.here.backend)
+func (h *here) pruneImages(ctx context.Context, before time.Time, ids ...string) {
+	store, ok := sandbox.As[images.Store](h.backend)
 	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, pruneTime)
 	defer cancel()
-	used, err := m.SessionImages(ctx)
+	used, err := imagesOf(ctx, h)
 	if err == nil {
 		keep := map[string]bool{}
 		for _, image := range used {
@@ -324,7 +324,7 @@ func (m *Manager) pruneImages(ctx context.Context, before time.Time, ids ...stri
 		})
 	}
 	if err != nil {
-		m.here.log.Warn("remove the images of templates that are gone", "error", err)
+		h.log.Warn("remove the images of templates that are gone", "error", err)
 	}
 }
 

@@ -60,6 +60,11 @@ type places interface {
 	// remove ends a session, with its programs, and then its files.
 	remove(ctx context.Context, name string) error
 	readLog(ctx context.Context, name string, connections bool, each func(line []byte) error) error
+	templates() ([]Template, error)
+	findTemplate(ref, owner string) (Template, error)
+	removeTemplate(ctx context.Context, id string) error
+	// digest returns the digest of all sessions without their own.
+	digest(tag string) *digest.Digester
 	close() error
 }
 
@@ -84,8 +89,15 @@ type site interface {
 	Files() fs.FS
 	Watch(ctx context.Context, path string) (<-chan vfs.Change, error)
 	Digest() *digest.Digester
-	// Touch records a use of the session.
+	created() overlay.Stamp
+	// Touch records a call of the session.
 	Touch()
+	// renew records a use of the session that isn't a call.
+	renew(ctx context.Context) error
+	// fill adds mounts, which are one tar stream.
+	fill(ctx context.Context, mounts io.Reader) error
+	// look answers one request about files, without starting the session's holder.
+	look(ctx context.Context, l far.Look, w io.Writer) ([]far.File, error)
 	// awake returns an error if the session is known to be paused.
 	awake() error
 	// renewed replaces the files with the answer of a reset.
@@ -291,12 +303,16 @@ func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) { return m.
 // SessionImages returns the image of each kept session, by the session's name; its programs can't run without it.
 // Services and templates have their own entries, "NAME (service SERVICE)" and "template ID".
 func (m *Manager) SessionImages(ctx context.Context) (map[string]string, error) {
-	all, err := m.List(ctx)
+	return imagesOf(ctx, m.place)
+}
+
+func imagesOf(ctx context.Context, p places) (map[string]string, error) {
+	all, err := p.list(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]string{}
-	kept, err := m.Templates()
+	kept, err := p.templates()
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/wisbox/wisbox/cluster"
+	"github.com/wisbox/wisbox/digest"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/patience"
@@ -98,7 +99,7 @@ func (m *Manager) defaultImage() string {
 	return cmp.Or(os.Getenv(podImageVariable), podImage)
 }
 
-// saveAndLoad is what works instead of a copy on Kubernetes.
+// saveAndLoad is the advice for sessions on Kubernetes, which have no copies.
 const saveAndLoad = "save the session, and load the archive: wisbox save, wisbox load"
 
 // errNotOnPods returns the error for a feature that Kubernetes sessions lack.
@@ -410,6 +411,16 @@ func (p *pods) readLog(ctx context.Context, name string, connections bool, each 
 	}
 	return errors.Join(in.readLog(ctx, name, connections, each), in.release())
 }
+
+// Templates are of one machine, and a namespace is none.
+func (p *pods) templates() ([]Template, error) { return p.own.templates() }
+func (p *pods) findTemplate(ref, owner string) (Template, error) {
+	return p.own.findTemplate(ref, owner)
+}
+func (p *pods) removeTemplate(ctx context.Context, id string) error {
+	return p.own.removeTemplate(ctx, id)
+}
+func (p *pods) digest(tag string) *digest.Digester { return p.own.digest(tag) }
 
 // close implements places.
 func (p *pods) close() error {

@@ -226,14 +226,15 @@ func (m *Manager) Digest() *digest.Digester { return m.DigestTagged(digest.Defau
 
 // DigestTagged is like Digest for the sessions with a [SessionOptions.DigestTag].
 func (m *Manager) DigestTagged(tag string) *digest.Digester {
-	if m.here == nil {
-		return m.there.noDigest()
-	}
+	return m.place.digest(tag)
+}
+
+func (h *here) digest(tag string) *digest.Digester {
 	refuse := func(context.Context, *digest.Text) error {
 		return tool.Errorf(tool.Unsupported, "this is the digest of all sessions; take one to set its own").In("scope")
 	}
 	return digest.New(&digest.Options{
-		Log: m.here.log, Overrides: m.here.digests(), Keep: refuse, Tag: tag,
+		Log: h.log, Overrides: h.digests(), Keep: refuse, Tag: tag,
 		Kept: func(context.Context) (*digest.Text, error) { return nil, nil },
 	})
 }

@@ -19,11 +19,11 @@ import (
 type spec struct {
 	name string // on the wire
 
-	// What performs it: a value of op in a session, or place where the sessions are. [portOp] has neither.
+	// A value of op performs it in a session, place where the sessions are. [portOp] has neither.
 	op    func() operation
 	place placeDo
 
-	// What a session without a holder answers instead of starting one; nil starts one. err is the client's.
+	// The answer of a session without a holder, which then starts none; nil starts one. err is the client's.
 	rests func(ctx context.Context, h *held, err error) (any, error)
 
 	programs bool   // is about programs that outlive a killed holder
@@ -35,7 +35,7 @@ type spec struct {
 	atOnce   int    // how many one tenant may do at the same time; 0 is any number
 	notPods  string // why sessions on Kubernetes lack it: what it makes there
 
-	// tenants is what a tenant may ask of it; nil refuses it.
+	// tenants has the arguments that a tenant may give it; nil refuses it.
 	tenants *tenantSpec
 }
 

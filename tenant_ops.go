@@ -17,7 +17,6 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/clip"
-	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/templates"
 	"github.com/wisbox/wisbox/overlay"
@@ -25,7 +24,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// tenantSpec is what a tenant may ask of an operation.
+// tenantSpec limits an operation for tenants.
 type tenantSpec struct {
 	args  []string                                                                               // all others are refused
 	check func(g *guest, op operation) error                                                     // of their values, which it may change; may be nil
@@ -257,14 +256,7 @@ func (g *guest) made(ctx context.Context, names []string, o *SessionOptions, ope
 
 // describe returns a session with the settings that a tenant may see.
 func (g *guest) describe(s *Session, name string) farSession {
-	out := farSession{Options: farOptions{SessionOptions: chosen(s.opts), Name: name}}
-	switch at := s.at.(type) {
-	case *folder:
-		out.Created = at.State().Created
-	case *outpost:
-		out.Created = at.created
-	}
-	return out
+	return farSession{Options: farOptions{SessionOptions: chosen(s.opts), Name: name}, Created: s.at.created()}
 }
 
 // open creates a session. Its mounts come as one tar stream.
@@ -383,27 +375,11 @@ func (g *guest) attach(ctx context.Context, a named1, _ hold.Streams) (any, erro
 }
 
 func (g *guest) touch(ctx context.Context, a named1, _ hold.Streams) (any, error) {
-	return g.of(ctx, a.Name, func(s *Session) (any, error) {
-		if at, ok := s.at.(*outpost); ok {
-			return nothing{}, at.t.ask(ctx, "touch", named1{at.id}, hold.Streams{}, nil)
-		}
-		s.at.Touch()
-		return nothing{}, nil
-	})
+	return g.of(ctx, a.Name, func(s *Session) (any, error) { return nothing{}, s.at.renew(ctx) })
 }
 
 func (g *guest) fill(ctx context.Context, a fillArgs, io hold.Streams) (any, error) {
-	id, err := g.find(a.Name)
-	if err != nil {
-		return nil, err
-	}
-	if g.elsewhere() {
-		return g.of(ctx, a.Name, func(s *Session) (any, error) {
-			at := s.at.(*outpost)
-			return nothing{}, at.t.ask(ctx, "fill", fillArgs{at.id}, hold.Streams{Stdin: io.Stdin}, nil)
-		})
-	}
-	return fillFor(ctx, g.m, fillArgs{id}, io)
+	return g.of(ctx, a.Name, func(s *Session) (any, error) { return nothing{}, s.at.fill(ctx, io.Stdin) })
 }
 
 var (
@@ -418,22 +394,8 @@ func (g *guest) look(ctx context.Context, a lookArgs, io hold.Streams) (any, err
 	if a.Do == "read" && io.Stdout == nil {
 		return nil, errNoOutput
 	}
-	id, err := g.find(a.Name)
-	if err != nil {
-		return nil, err
-	}
-	a.Name, a.Room = id, maxTenantList
-	if g.elsewhere() { // the session's wisbox keeps within the bound
-		s, err := g.session(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		defer s.Close(context.WithoutCancel(ctx))
-		var all []far.File
-		err = s.at.(*outpost).t.ask(ctx, "look", a, hold.Streams{Stdout: io.Stdout}, &all)
-		return all, err
-	}
-	return lookFor(ctx, g.m, a, io)
+	a.Room = maxTenantList
+	return g.of(ctx, a.Name, func(s *Session) (any, error) { return s.at.look(ctx, a.Look, io.Stdout) })
 }
 
 func (g *guest) watch(ctx context.Context, a watchArgs, io hold.Streams) (any, error) {
