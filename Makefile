@@ -97,6 +97,10 @@ test-slow: setup ## the tests that make test leaves out (hosttest.Slow), and the
 	@$(BACKEND) go run ./scripts/testrun '-label=slow $(INTEGRATION) slow:integration' \
 		'-label=rootless $(INTEGRATION) -run ^TestRootless$$ ./integration' '-label=backend $(INTEGRATION) -tags=$(TAGS),integration ./podman'
 
+.PHONY: house
+house: ## how large the product is, as figures that should fall
+	@go run ./scripts/house
+
 .PHONY: test-one
 test-one: build ## one package, and of it the tests that RUN matches: PKG=./integration RUN=TestTheMainJob
 	go test -count=1 -timeout 30m $(if $(RUN),-run '$(RUN)') $(ARGS) $(PKG)

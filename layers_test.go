@@ -143,7 +143,7 @@ var layers = map[string][]string{
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
 	"bench":           {"overlay", "cluster", "cluster/kubernetes", "egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
-	"scripts/testrun": {}, "images/mkbase": {"images"},
+	"scripts/house": {}, "scripts/testrun": {}, "images/mkbase": {"images"},
 	"examples/demo":      {},
 	"examples/embed":     {"", "sandbox"},
 	"examples/agentloop": {"", "hostmount"}, "examples/mcpclient": {}, "examples/preview": {"", "sandbox"}, "examples/subagents": {"", "sandbox"},

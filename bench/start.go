@@ -46,6 +46,9 @@ func (b *bench) start(ctx context.Context) error {
 	if err := now.begin(); err != nil {
 		return err
 	}
+	if err := errors.Join(now.does("session", "create", "plain", "--no-undo")(), now.does("exec", "plain", "--", "true")()); err != nil {
+		return err
+	}
 	base := func(argv ...string) func() error {
 		return func() error { return exec.Command(argv[0], argv[1:]...).Run() }
 	}
@@ -55,6 +58,7 @@ func (b *bench) start(ctx context.Context) error {
 		most float64
 	}{
 		{"`wisbox exec BOX -- true`", []string{"exec", "box", "--", "true"}, 2.5},
+		{"the same without steps for undo", []string{"exec", "plain", "--", "true"}, 2.5},
 		{"`wisbox call BOX ls`", []string{"call", "box", "ls"}, 2},
 		{"`wisbox ls`", []string{"ls"}, 2},
 		{"`wisbox --help`", []string{"--help"}, 2},
@@ -105,7 +109,12 @@ func (b *bench) startBefore(root string, now *starter) error {
 	if err != nil {
 		return err
 	}
-	held, theirHeld, err := holders(now, before)
+	time.Sleep(5 * time.Second) // after some calls: a collection gives pages back
+	held, theirHeld, err := holders(now, before, true)
+	if err != nil {
+		return err
+	}
+	dirty, theirDirty, err := holders(now, before, false)
 	if err != nil {
 		return err
 	}
@@ -120,6 +129,7 @@ func (b *bench) startBefore(root string, now *starter) error {
 	b.notes = append(b.notes,
 		fmt.Sprintf("Peak memory of `wisbox exec`: %.1f MiB, before %.1f: %.2f of it (at most 0.45: %s).", peak, theirPeak, peak/theirPeak, verdict[peak/theirPeak <= 0.45]),
 		fmt.Sprintf("Private memory of an idle session's holder: %.1f MiB, before %.1f: %.2f of it (at most 0.5: %s).", held, theirHeld, held/theirHeld, verdict[held/theirHeld <= 0.5]),
+		fmt.Sprintf("Without the unchanged pages of the program's file, which the kernel may drop and which holders share: %.1f MiB, before %.1f: %.2f of it.", dirty, theirDirty, dirty/theirDirty),
 		fmt.Sprintf("Size of the command: %.1f MiB, before %.1f: %.2f of it (at most 0.75: %s).", size(now.bin), size(before.bin), size(now.bin)/size(before.bin), verdict[size(now.bin)/size(before.bin) <= 0.75]))
 	return nil
 }
@@ -141,7 +151,10 @@ func (s *starter) begin() error {
 	return errors.Join(s.does("session", "create", "box")(), s.does("exec", "box", "--", "true")())
 }
 
-func (s *starter) end() { _ = s.does("session", "rm", "-f", "box")() }
+func (s *starter) end() {
+	_ = s.does("session", "rm", "-f", "box")()
+	_ = s.does("session", "rm", "-f", "plain")() // only one of the two has it
+}
 
 // container returns the session's container.
 func (s *starter) container(ctx context.Context) (string, error) {
@@ -197,20 +210,25 @@ func (s *starter) peak() (float64, error) {
 	return kib / 1024, errors.Join(err, failed, scanned, in.Close(), cmd.Wait())
 }
 
-// holders returns the private memory of the holders of both commands' sessions after some calls and quiet, in MiB.
-func holders(ours, theirs *starter) (our, their float64, err error) {
-	time.Sleep(5 * time.Second) // a collection gives pages back
-	if our, err = ours.held(); err != nil {
+// holders returns the private memory of the holders of both commands' sessions in MiB: with the unchanged pages of files
+// if those are asked for.
+func holders(ours, theirs *starter, clean bool) (our, their float64, err error) {
+	our, err = ours.held(clean)
+	if err != nil {
 		return 0, 0, err
 	}
-	their, err = theirs.held()
+	their, err = theirs.held(clean)
 	return our, their, err
 }
 
-func (s *starter) held() (float64, error) {
+func (s *starter) held(clean bool) (float64, error) {
 	pid, err := os.ReadFile(filepath.Join(s.root, "sessions", "box", "held"))
 	if err != nil {
 		return 0, err
 	}
-	return float64(rollup("/proc/"+string(pid), "Private_Clean", "Private_Dirty")) / (1 << 20), nil
+	parts := []string{"Private_Dirty"}
+	if clean {
+		parts = append(parts, "Private_Clean")
+	}
+	return float64(rollup("/proc/"+string(pid), parts...)) / (1 << 20), nil
 }
