@@ -149,7 +149,7 @@ func (p *Proxy) reverse(d policy.Decision, s site, line *Line) *httputil.Reverse
 			line.Status = resp.StatusCode
 			resp.Header.Del("Alt-Svc") // programs can't reach alternative servers
 			resp.Header.Del(deniedHeader)
-			return nil
+			return takeHeads(resp)
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			refused := asRefusal(d, err)

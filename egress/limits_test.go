@@ -194,6 +194,55 @@ func TestLongHeadersOfAnAnswerAreRefused(t *testing.T) {
 	assert.Equal(t, 502, status)
 }
 
+// fields are many headers, which take more memory than their text.
+func fields(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "X-%d:\r\n", i)
+	}
+	return b.String()
+}
+
+func TestTheHeadersOfAllRequestsAndAnswersAreBounded(t *testing.T) {
+	w := newWorld(t)
+	come, leave := make(chan bool, 1), make(chan bool)
+	w.web("example.com", func(rw http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hangs":
+			come <- true
+			<-leave
+		case "/many":
+			for i := range 300 {
+				rw.Header().Set(fmt.Sprintf("X-%d", i), "")
+			}
+		}
+	})
+	b := w.box(allow("example.com"), func(o *Options) { o.Bounds.Headers = 100_000 })
+	request := func(path string, n int) string {
+		return "GET http://example.com" + path + " HTTP/1.1\r\nHost: example.com\r\n" + fields(n) + "\r\n"
+	}
+	first := b.dialBox()
+	_, err := io.WriteString(first, request("/hangs", 200))
+	require.NoError(t, err)
+	<-come
+	for _, raw := range []string{request("/", 200), "CONNECT example.com:443 HTTP/1.1\r\n" + fields(200) + "\r\n"} {
+		status, _, body := b.send(raw)
+		assert.Equal(t, 502, status)
+		assert.Contains(t, body, "take too much memory together")
+	}
+	status, _, body := b.send(request("/", 100))
+	assert.Equal(t, 200, status, body)
+	status, _, body = b.send(request("/many", 0))
+	assert.Equal(t, 502, status, "headers of answers count too")
+	assert.Contains(t, body, "take too much memory together")
+	close(leave)
+	status, _, _ = readAnswer(t, bufio.NewReader(first))
+	assert.Equal(t, 200, status)
+	eventually(t, func() bool { return b.headers.Load() == 0 }, "all is given back")
+	status, _, body = b.send(request("/", 300))
+	assert.Equal(t, 200, status, body)
+}
+
 func TestANewPolicyCutsWhatItDoesNotAllowAndNothingElse(t *testing.T) {
 	w := newWorld(t)
 	w.held("22")

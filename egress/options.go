@@ -80,7 +80,8 @@ type Bounds struct {
 	Requests  int           // requests per second that the proxy reads, default 500; burst twice that
 	Dials     int           // new connections to servers per second, default 100; burst three times that
 	Queue     time.Duration // time that a connection to a server waits for its turn, default 30 s
-	Header    int           // bytes of the headers of a request, and of an answer, default 64 KiB
+	Header    int           // bytes of the headers of a request, and of an answer, default 32 KiB
+	Headers   int64         // bytes of memory of the headers of all requests and answers, default 32 MiB
 	HeaderFor time.Duration // time for a request's headers or a TLS hello, default 10 s
 	Connect   time.Duration // time to resolve a name and connect, default 5 s
 	Idle      time.Duration // time after which an idle connection ends, default 5 min
@@ -94,7 +95,7 @@ type Bounds struct {
 
 func (b Bounds) withDefaults() Bounds {
 	return Bounds{
-		Conns: or(b.Conns, 256), Accepts: or(b.Accepts, 256), Requests: or(b.Requests, 500), Dials: or(b.Dials, 100), Queue: or(b.Queue, 30*time.Second), Header: or(b.Header, 64<<10),
+		Conns: or(b.Conns, 256), Accepts: or(b.Accepts, 256), Requests: or(b.Requests, 500), Dials: or(b.Dials, 100), Queue: or(b.Queue, 30*time.Second), Header: or(b.Header, 32<<10), Headers: or(b.Headers, 32<<20),
 		HeaderFor: or(b.HeaderFor, 10*time.Second), Connect: or(b.Connect, 5*time.Second), Idle: or(b.Idle, 5*time.Minute),
 		Rate: or(b.Rate, 50_000_000), In: or(b.In, 4<<30), Out: or(b.Out, 64<<20),
 		Queries: or(b.Queries, 2000), Names: or(b.Names, 1024), Lines: or(b.Lines, 20),

@@ -147,7 +147,7 @@ func (p *Proxy) serveOwn(w http.ResponseWriter, r *http.Request, s site) {
 	target := *r.URL
 	target.Scheme = "http"
 	(&httputil.ReverseProxy{
-		Transport: p.toOwn, FlushInterval: -1, BufferPool: pool{}, ErrorLog: serverLog,
+		Transport: p.toOwn, FlushInterval: -1, BufferPool: pool{}, ErrorLog: serverLog, ModifyResponse: takeHeads,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL, pr.Out.Host = &target, r.Host
 			for _, name := range forwarded {

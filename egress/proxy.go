@@ -66,6 +66,7 @@ type Proxy struct {
 	queries   *rate.Limiter
 	in, out   atomic.Int64
 	unwritten atomic.Int64
+	headers   atomic.Int64 // bytes of those of requests and answers
 
 	journal sync.Mutex // serialises Append
 	sealed  bool       // nothing is appended any more
@@ -133,7 +134,7 @@ func (p *Proxy) makeServers() {
 	b := p.opts.Bounds
 	server := func(handler http.HandlerFunc) *http.Server {
 		return &http.Server{
-			Handler: p.paced(handler), ReadHeaderTimeout: b.HeaderFor, IdleTimeout: b.Idle, MaxHeaderBytes: b.Header,
+			Handler: p.headed(p.paced(handler)), ReadHeaderTimeout: b.HeaderFor, IdleTimeout: b.Idle, MaxHeaderBytes: b.Header,
 			ErrorLog: serverLog, DisableGeneralOptionsHandler: true, ConnContext: withConn,
 			BaseContext: func(net.Listener) context.Context { return p.ctx },
 			Protocols:   new(http.Protocols),

@@ -86,6 +86,9 @@ func asRefusal(d policy.Decision, err error) *refusal {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r
 	}
+	if errors.Is(err, errHeads) {
+		return badGateway(d, "%v", err)
+	}
 	return badGateway(d, "the server's answer can't be used: %s", clean(err.Error(), 200))
 }
 
