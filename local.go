@@ -184,7 +184,12 @@ func (l *local) prepare(ctx context.Context, sb sandbox.Sandbox) error {
 
 // updateSettings changes the session's options in session.json.
 func (l *local) updateSettings(ctx context.Context, change func(*SessionOptions)) error {
-	return l.dir.Update(ctx, func(s *overlay.State) error {
+	return l.dir.Update(ctx, inSettings(change))
+}
+
+// inSettings returns the change of a record that changes the session's options in it.
+func inSettings(change func(*SessionOptions)) func(*overlay.State) error {
+	return func(s *overlay.State) error {
 		var o SessionOptions
 		if err := json.Unmarshal(s.Settings, &o); err != nil {
 			return err
@@ -193,7 +198,7 @@ func (l *local) updateSettings(ctx context.Context, change func(*SessionOptions)
 		settings, err := json.Marshal(o)
 		s.Settings = settings
 		return err
-	})
+	}
 }
 
 // runner returns the sandbox's runner for a call. It first checks that the workspace still exists,
@@ -602,8 +607,9 @@ func (o limitsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Strea
 	return in, journal.Outcome{}, err
 }
 
-// setLimits changes the container first, then the disk, then the record; an error takes back what
-// changed before. No container is created meanwhile.
+// setLimits changes the container first, then the record and the disk; an error takes back what
+// changed before. If this process is killed meanwhile, the record decides, and the next opening of the session
+// brings the container and the disk to it. No container is created meanwhile.
 func (l *local) setLimits(ctx context.Context, change sandbox.Limits) error {
 	if l.m.opts.Single {
 		return tool.Errorf(tool.Unsupported, "the limits of a session in a Pod are the Pod's, which can't change; create another session")
@@ -631,12 +637,7 @@ func (l *local) setLimits(ctx context.Context, change sandbox.Limits) error {
 			}
 			back.Add(func() { _ = l.resize(context.WithoutCancel(ctx), sb, now, was) })
 		}
-		if change.Disk != 0 || change.Inodes != 0 {
-			if err := l.dir.ResizeDisk(ctx, change.Disk, change.Inodes); err != nil {
-				return err
-			}
-		}
-		if err := l.updateSettings(ctx, func(o *SessionOptions) { o.Limits = now }); err != nil {
+		if err := l.dir.ResizeDisk(ctx, change.Disk, change.Inodes, inSettings(func(o *SessionOptions) { o.Limits = now })); err != nil {
 			return err
 		}
 		back.Keep()

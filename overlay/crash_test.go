@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // childEnv makes this test binary run one job in its own process: "JOB ROOT [POINT]". At the point it kills itself as
@@ -51,6 +53,13 @@ var jobs = map[string]func(ctx context.Context, s *Store) error{
 			return err
 		}
 		return d.Reset(ctx)
+	},
+	"resize": func(ctx context.Context, s *Store) error {
+		d, err := s.Open(ctx, "x")
+		if err != nil {
+			return err
+		}
+		return d.ResizeDisk(ctx, 32*mib, 0, func(s *State) error { s.Settings = []byte(`"new"`); return nil })
 	},
 	"count":      count,
 	"createdisk": createDisk,
@@ -139,6 +148,41 @@ func TestASweeperKilledAnywhereIsFinishedByTheNext(t *testing.T) {
 		_, err := s.Sweep(t.Context(), nil)
 		require.NoError(t, err)
 		empty(t, s)
+	}
+}
+
+// TestAResizeKilledAnywhereLeavesOldLimitsOrNewOnes: the record's disk and settings, and what the disk has room for, are of
+// one time.
+func TestAResizeKilledAnywhereLeavesOldLimitsOrNewOnes(t *testing.T) {
+	for way, store := range map[string]func(*testing.T) *Store{"image": imaged, "counted": counted} {
+		for point, isNew := range map[string]bool{"resize.begin": false, "resize.recorded": true, "resize.enforced": true} {
+			t.Run(way+" "+point, func(t *testing.T) {
+				s := store(t)
+				d, err := s.Create(t.Context(), &onDisk)
+				require.NoError(t, err)
+				require.NoError(t, d.Update(t.Context(), func(s *State) error { s.Status, s.Settings = StateReady, []byte(`"old"`); return nil }))
+				require.NoError(t, d.Close())
+				crash(t, "resize", s.path, point)
+				d = again(t, s)
+				defer d.Close()
+				state := d.Current()
+				assert.Nil(t, state.Former)
+				if isNew && state.Disk.Bytes == onDisk.Disk {
+					assert.Equal(t, answer.Unsupported, answer.KindOf(d.ResizeDisk(t.Context(), 32*mib, 0, nothing)))
+					isNew = false // this host lets no image grow
+				}
+				size, settings := onDisk.Disk, `"old"`
+				if isNew {
+					size, settings = 32*mib, `"new"`
+				}
+				assert.Equal(t, size, state.Disk.Bytes)
+				assert.JSONEq(t, settings, string(state.Settings))
+				if way == "image" {
+					err := d.Workspace().WriteFile("big", make([]byte, 24*mib), 0o600)
+					assert.Equal(t, size == 32*mib, err == nil, "%v", err)
+				}
+			})
+		}
 	}
 }
 

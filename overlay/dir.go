@@ -157,7 +157,13 @@ func (d *Dir) load(ctx context.Context) error {
 	if err := d.mountDisk(ctx, state.Kept); err != nil {
 		return err
 	}
-	return d.openRoots()
+	if err := d.openRoots(); err != nil {
+		return err
+	}
+	if state.Former != nil {
+		d.finishResize(ctx)
+	}
+	return nil
 }
 
 func lost(id string, cause error) error {
@@ -268,6 +274,11 @@ func (d *Dir) update(ctx context.Context, change func(*State) error, durable boo
 		return ioError(err, "lock the session's record")
 	}
 	defer unlock()
+	return d.rewrite(change, durable)
+}
+
+// rewrite is update for a caller that holds the record's lock.
+func (d *Dir) rewrite(change func(*State) error, durable bool) error {
 	state, err := d.Reload()
 	if err != nil {
 		return err

@@ -67,37 +67,80 @@ func (d *Dir) DiskState() []DiskLimit {
 	return limits
 }
 
-// ResizeDisk changes the limits of the session's files, 0 leaves one as it is, and records them. The
-// kernel's limits change at once, also for running programs. An error changes nothing, and names what the
-// mechanism can't do.
-func (d *Dir) ResizeDisk(ctx context.Context, bytes, inodes int64) error {
+// ResizeDisk changes the limits of the session's files, 0 leaves one as it is, and records them together with what
+// settle changes in the record. After an error, nothing has changed. If the process is killed, the session has all of
+// the old values or all of the new ones: the record names the new ones first, and the next [Store.Open] enforces them.
+func (d *Dir) ResizeDisk(ctx context.Context, bytes, inodes int64, settle func(*State) error) error {
 	old := d.Current().Disk
+	if bytes == 0 && inodes == 0 {
+		return d.Update(ctx, settle)
+	}
 	if old == nil {
 		return answer.Errorf(answer.Unsupported, "the session was created without a disk limit, and can't get one").In("disk")
 	}
 	disk := *old
 	disk.Bytes, disk.Inodes = cmp.Or(bytes, disk.Bytes), cmp.Or(inodes, disk.Inodes)
 	if disk == *old {
-		return nil
+		return d.Update(ctx, settle)
 	}
-	if err := d.fits(ctx, disk); err != nil {
+	if err := errors.Join(d.fits(ctx, disk), growsOnly(disk, *old)); err != nil {
 		return err
 	}
-	var err error
-	switch disk.Way {
-	case DiskImage:
-		err = d.growImage(&disk, old)
-	case DiskProject:
-		err = d.resizeProject(disk)
+	unlock, err := d.guard.lock(ctx, "the session's record is being written by another process; try again")
+	if err != nil {
+		return ioError(err, "lock the session's record")
 	}
+	defer unlock()
+	d.store.step("resize.begin")
+	err = d.rewrite(func(s *State) error {
+		s.Former = &Former{Disk: s.Disk, Settings: s.Settings}
+		s.Disk = &disk
+		return settle(s)
+	}, true)
 	if err != nil {
 		return err
 	}
-	err = d.Update(ctx, func(s *State) error { s.Disk = &disk; return nil })
-	if err != nil && disk.Way == DiskProject {
-		err = errors.Join(err, d.resizeProject(*old))
+	d.store.step("resize.recorded")
+	return d.enforceDisk()
+}
+
+// enforceDisk enforces the recorded limits, and completes the record; if that fails, the former values come back. The
+// caller holds the record's lock.
+func (d *Dir) enforceDisk() error {
+	former, disk := d.State().Former, *d.State().Disk
+	var err error
+	switch disk.Way {
+	case DiskImage:
+		err = d.growImage(&disk)
+	case DiskProject:
+		err = d.resizeProject(disk)
 	}
-	return err
+	d.store.step("resize.enforced")
+	if err == nil {
+		err = d.rewrite(func(s *State) error { s.Disk, s.Former = &disk, nil; return nil }, true)
+	}
+	if err == nil {
+		return nil
+	}
+	if former.Disk.Way == DiskProject {
+		err = errors.Join(err, d.resizeProject(*former.Disk))
+	}
+	return errors.Join(err, d.rewrite(func(s *State) error {
+		s.Disk, s.Settings, s.Former = former.Disk, former.Settings, nil
+		return nil
+	}, true))
+}
+
+// finishResize completes the work of a killed ResizeDisk. If it can't, the next open tries again.
+func (d *Dir) finishResize(ctx context.Context) {
+	unlock, err := d.guard.lock(ctx, "")
+	if err != nil {
+		return // that of a living one goes on
+	}
+	defer unlock()
+	if state, err := d.Reload(); err == nil && state.Former != nil {
+		_ = d.enforceDisk() // the limits are the former ones then
+	}
 }
 
 // fits refuses limits that the session's files exceed.
@@ -115,20 +158,27 @@ func (d *Dir) fits(ctx context.Context, disk Disk) error {
 	return nil
 }
 
-// growImage also sets the number of entries, which grows with an image.
-func (d *Dir) growImage(disk, old *Disk) error {
-	const instead = "; make another session for it: wisbox save this one, and load it with the new limits"
+const anotherSession = "; make another session for it: wisbox save this one, and load it with the new limits"
+
+// growsOnly refuses what an image can't change.
+func growsOnly(disk, old Disk) error {
 	switch {
+	case disk.Way != DiskImage:
 	case disk.Inodes != old.Inodes:
-		return answer.Errorf(answer.Unsupported, "inodes can't change: this session's disk is an image, which has its entries from the start"+instead).In("inodes")
+		return answer.Errorf(answer.Unsupported, "inodes can't change: this session's disk is an image, which has its entries from the start"+anotherSession).In("inodes")
 	case disk.Bytes < old.Bytes:
-		return answer.Errorf(answer.Unsupported, "disk can't become smaller: this session's disk is an image, which only grows"+instead).In("disk")
+		return answer.Errorf(answer.Unsupported, "disk can't become smaller: this session's disk is an image, which only grows"+anotherSession).In("disk")
 	}
+	return nil
+}
+
+// growImage also sets the number of entries, which grows with an image.
+func (d *Dir) growImage(disk *Disk) error {
 	inodes, err := quota.GrowImage(d.hostPath(imageFile), d.hostPath(diskDir), disk.Bytes)
 	if errors.Is(err, quota.ErrUnable) {
-		return answer.Errorf(answer.Unsupported, "disk can't grow: this session's disk is an image, and this host doesn't let ext4 grow (it needs root with CAP_SYS_RESOURCE)"+instead).In("disk").Because(err)
+		return answer.Errorf(answer.Unsupported, "disk can't grow: this session's disk is an image, and this host doesn't let ext4 grow (it needs root with CAP_SYS_RESOURCE)"+anotherSession).In("disk").Because(err)
 	}
-	if disk.Inodes > 0 {
+	if err == nil && disk.Inodes > 0 {
 		disk.Inodes = inodes
 	}
 	return ioError(err, "grow the session's disk")

@@ -275,6 +275,8 @@ func TestWhatIsCountedHasNoRoomAtItsLimitUntilSomethingGoes(t *testing.T) {
 	assert.Equal(t, answer.NoSpace, answer.KindOf(d.Room(t.Context())), "staged files count too")
 }
 
+func nothing(*State) error { return nil }
+
 // TestALimitThatIsCountedChangesAtOnce is the advice of the error for a full session, typed.
 func TestALimitThatIsCountedChangesAtOnce(t *testing.T) {
 	d := create(t, alone(t), &onDisk)
@@ -282,15 +284,15 @@ func TestALimitThatIsCountedChangesAtOnce(t *testing.T) {
 	err := d.Room(t.Context())
 	assert.ErrorContains(t, err, `wisbox call x rm '{"path":"FILE"}'`)
 	assert.ErrorContains(t, err, "wisbox update x --disk SIZE")
-	assert.Equal(t, answer.Conflict, answer.KindOf(d.ResizeDisk(t.Context(), 4*mib, 0)), "less than is there")
-	require.NoError(t, d.ResizeDisk(t.Context(), 20*mib, 0))
+	assert.Equal(t, answer.Conflict, answer.KindOf(d.ResizeDisk(t.Context(), 4*mib, 0, nothing)), "less than is there")
+	require.NoError(t, d.ResizeDisk(t.Context(), 20*mib, 0, nothing))
 	require.NoError(t, d.Room(t.Context()))
 	assert.EqualValues(t, 20*mib, d.DiskState()[0].Asked)
 	for range 500 {
 		put(t, d.Tmp(), newID(), "")
 	}
 	assert.ErrorContains(t, d.Room(t.Context()), "wisbox update x --inodes N")
-	require.NoError(t, d.ResizeDisk(t.Context(), 0, 1000))
+	require.NoError(t, d.ResizeDisk(t.Context(), 0, 1000, nothing))
 	require.NoError(t, d.Room(t.Context()))
 	again, err := d.Reload()
 	require.NoError(t, err)
@@ -300,12 +302,12 @@ func TestALimitThatIsCountedChangesAtOnce(t *testing.T) {
 func TestADiskThatIsAnImageOnlyGrows(t *testing.T) {
 	d := create(t, imaged(t), &onDisk)
 	before := *d.State().Disk
-	for _, err := range []error{d.ResizeDisk(t.Context(), 4*mib, 0), d.ResizeDisk(t.Context(), 0, 1000)} {
+	for _, err := range []error{d.ResizeDisk(t.Context(), 4*mib, 0, nothing), d.ResizeDisk(t.Context(), 0, 1000, nothing)} {
 		assert.Equal(t, answer.Unsupported, answer.KindOf(err))
 		assert.ErrorContains(t, err, "an image")
 	}
 	assert.Equal(t, before, *d.State().Disk)
-	if err := d.ResizeDisk(t.Context(), 32*mib, 0); answer.KindOf(err) == answer.Unsupported {
+	if err := d.ResizeDisk(t.Context(), 32*mib, 0, nothing); answer.KindOf(err) == answer.Unsupported {
 		assert.ErrorContains(t, err, "CAP_SYS_RESOURCE")
 		assert.Equal(t, before, *d.State().Disk)
 		return

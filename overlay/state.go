@@ -62,6 +62,14 @@ type State struct {
 	Disk *Disk `json:"disk,omitempty"`
 	// Settings is JSON that the caller keeps with the session.
 	Settings json.RawMessage `json:"settings,omitempty"`
+	// Former has the values before a [Dir.ResizeDisk] that isn't complete.
+	Former *Former `json:"former,omitempty"`
+}
+
+// Former has the values of a record that [Dir.ResizeDisk] changes, for the case that the change fails.
+type Former struct {
+	Disk     *Disk           `json:"disk"`
+	Settings json.RawMessage `json:"settings,omitempty"`
 }
 
 // Pause describes the pause of a session.

@@ -5,9 +5,9 @@ import (
 	"math"
 	"net/http"
 
-	"github.com/containers/podman/v5/libpod/define"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/wisbox/wisbox/agent/resident"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -53,14 +53,24 @@ func cgroupLimits(l sandbox.Limits) *specs.LinuxResources {
 	}
 }
 
-// keepSize gives a container that another process made the limits of the spec. Podman 4 forgets changed limits when it
-// restarts a container, and whoever changed the record may have been killed before it changed the container.
-func (s *Sandbox) keepSize(ctx context.Context, data *define.InspectContainerData) {
-	l, h := s.spec.Limits, data.HostConfig
-	if s.b.isGVisor() || h.Memory == l.Memory && h.PidsLimit == l.PIDs && h.CpuQuota == *cgroupLimits(l).CPU.Quota {
+// keepSize gives a container that another process made the limits of the spec: whoever changed them may have been killed
+// before the record or the container had them, and Podman 4 forgets changed limits when it restarts a container.
+func (s *Sandbox) keepSize(ctx context.Context) {
+	if s.b.isGVisor() || s.hasSize(ctx) {
 		return
 	}
-	if err := s.Resize(ctx, l); err != nil {
+	if err := s.Resize(ctx, s.spec.Limits); err != nil {
 		s.b.log.Warn("the container has other limits than its session", "sandbox", s.spec.ID, "error", err)
 	}
+}
+
+// hasSize reports whether the container's cgroup has the limits of the spec. It asks the agent: Podman 4 answers with the
+// limits of the creation, whatever has changed them since.
+func (s *Sandbox) hasSize(ctx context.Context) bool {
+	conn, err := s.agent.Conn(ctx)
+	if err != nil {
+		return true
+	}
+	limits, err := conn.Limits(ctx)
+	return err != nil || resident.IsSize(s.spec.Limits, limits)
 }

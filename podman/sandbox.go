@@ -117,9 +117,11 @@ func (s *Sandbox) adopt(ctx context.Context, data *define.InspectContainerData) 
 		return err
 	}
 	s.bound(ctx, data) // its creator may have been killed before that
-	s.keepSize(ctx, data)
-	_, err := s.agent.Conn(ctx)
-	return err
+	if _, err := s.agent.Conn(ctx); err != nil {
+		return err
+	}
+	s.keepSize(ctx)
+	return nil
 }
 
 // inspectMade waits for a container that another process is creating.

@@ -2,6 +2,7 @@ package resident
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,21 +44,39 @@ func Compare(l sandbox.Limits, h agent.Hello, tmp int64) []sandbox.LimitState {
 	return out
 }
 
+// IsSize reports whether the limits that an agent read are those of l, as far as the kernel bounds anything.
+func IsSize(l sandbox.Limits, read map[string]string) bool {
+	const page = 4 << 10 // the kernel rounds memory to pages
+	is := func(text string, want, unit int64) bool {
+		got, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		return err != nil || got <= 0 || got/unit == want/unit
+	}
+	if quota, period, ok := cpuShare(read); ok && math.Abs(quota/period-l.CPUs) > 0.001 {
+		return false
+	}
+	return is(read["memory"], l.Memory, page) && is(read["pids"], l.PIDs, 1)
+}
+
 // atMost: the kernel's number is there and not above want.
 func atMost(text string, want int64) bool {
 	got, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	return err == nil && got > 0 && got <= want
 }
 
-// cpusHold reads "QUOTA PERIOD" (v2) or the two values of v1.
 func cpusHold(want float64, limits map[string]string) bool {
+	quota, period, ok := cpuShare(limits)
+	return ok && quota/period <= want+0.001
+}
+
+// cpuShare reads "QUOTA PERIOD" (v2) or the two values of v1.
+func cpuShare(limits map[string]string) (quota, period float64, ok bool) {
 	fields := strings.Fields(limits["cpu"] + " " + limits["cpu_period"])
 	if len(fields) < 2 {
-		return false
+		return 0, 0, false
 	}
 	quota, err1 := strconv.ParseFloat(fields[0], 64)
 	period, err2 := strconv.ParseFloat(fields[1], 64)
-	return err1 == nil && err2 == nil && quota > 0 && period > 0 && quota/period <= want+0.001
+	return quota, period, err1 == nil && err2 == nil && quota > 0 && period > 0
 }
 
 // swapNote says so where the kernel doesn't bound swap.

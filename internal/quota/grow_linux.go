@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -33,11 +34,10 @@ func GrowImage(image, at string, bytes int64) (inodes int64, err error) {
 		return 0, fmt.Errorf("%w: the image has no loop device", ErrUnable)
 	}
 	defer dev.Close()
-	info, err := f.Stat()
+	size, err := ext4Size(dev) // the file may be larger, if an earlier call was killed
 	if err != nil {
 		return 0, err
 	}
-	size := info.Size()
 	for range growTries {
 		var st unix.Statfs_t
 		if err := unix.Fstatfs(int(root.Fd()), &st); err != nil {
@@ -55,6 +55,17 @@ func GrowImage(image, at string, bytes int64) (inodes int64, err error) {
 		size = next
 	}
 	return 0, fmt.Errorf("%w: the file system doesn't grow", ErrUnable)
+}
+
+// ext4Size returns the size of the file system on a device, by its superblock.
+func ext4Size(dev *os.File) (int64, error) {
+	const superblock, low, high = 1024, 0x4, 0x150
+	block := make([]byte, superblock)
+	if _, err := dev.ReadAt(block, superblock); err != nil {
+		return 0, err
+	}
+	blocks := uint64(binary.LittleEndian.Uint32(block[high:]))<<32 | uint64(binary.LittleEndian.Uint32(block[low:]))
+	return int64(blocks) * blockSize, nil
 }
 
 func growTo(f, dev, root *os.File, size int64) error {
