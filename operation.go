@@ -353,9 +353,25 @@ func (o importOp) do(ctx context.Context, l *local, c journal.Call, io hold.Stre
 	var done *vfs.Transfer
 	_, effects, err := l.steps.Do(ctx, c, tool.FileEffect, func(ctx context.Context) (_ *tool.Result, err error) {
 		done, err = l.files.Import(ctx, &roomyReader{ctx: ctx, r: io.Stdin, room: l.dir.Reserve}, o.Dest)
-		return &tool.Result{Changes: []tool.Change{{Path: clip.Text(o.Dest)}}}, err
+		if err != nil && (done == nil || done.Files+done.Directories == 0) {
+			return nil, err
+		}
+		return &tool.Result{Changes: []tool.Change{{Path: clip.Text(o.Dest)}}}, l.stays(done, err)
 	})
 	return done, journal.Outcome{Effects: effects}, err
+}
+
+// stays adds to the error of an import what it has copied.
+func (l *local) stays(done *vfs.Transfer, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := *tool.AsError(err)
+	e.Message += fmt.Sprintf("; what was copied before that stays (files: %d)", done.Files)
+	if l.steps.Each {
+		e.Message += "; wisbox undo " + l.dir.ID() + " takes it back"
+	}
+	return &e
 }
 
 // roomyReader ends a stream when the host has no room for more: what is written into an image takes it only later.

@@ -1,8 +1,11 @@
 package wisbox_test
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -312,5 +315,26 @@ func TestADigestIsReplacedForASessionOrForAll(t *testing.T) {
 		assert.Contains(t, text(t, other, "workspace_digest", `{}`), `"source":"override"`)
 		text(t, s, "workspace_digest", `{"set":""}`)
 		assert.Contains(t, source(), `"source":"override"`)
+	})
+}
+
+// TestAnImportThatBreaksOffIsAStepOfItsOwn: undo takes back what it copied, and not the call before it.
+func TestAnImportThatBreaksOffIsAStepOfItsOwn(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true}, func(t *testing.T, s *wisbox.Session) {
+		text(t, s, "write_file", `{"file_path": "dir/a", "content": "mine"}`)
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for _, name := range []string{"a", "b", "c"} {
+			require.NoError(t, w.WriteHeader(&tar.Header{Name: name, Size: 4, Mode: 0o644, Typeflag: tar.TypeReg}))
+			_, err := w.Write([]byte("copy"))
+			require.NoError(t, err)
+		}
+		_, err := s.Import(t.Context(), io.MultiReader(bytes.NewReader(archive.Bytes()[:5*512]), broken{}), "dir")
+		require.ErrorContains(t, err, "what was copied before that stays (files: 2); wisbox undo "+s.ID()+" takes it back")
+		assert.Equal(t, "copy", content(t, s, "dir/a"))
+		_, err = s.Undo(t.Context(), "")
+		require.NoError(t, err)
+		assert.Equal(t, "mine", content(t, s, "dir/a"))
+		assert.Equal(t, "(none)", content(t, s, "dir/b"))
 	})
 }

@@ -32,7 +32,8 @@ func (a *app) newCpCmd() *cobra.Command {
 		Long: `Copies a file, or a directory with its content. If the destination is an existing
 directory, the copy goes into it. - is stdin or stdout, for one file. A workspace
 can't divert a copy to other places: links that lead out, devices and FIFOs are
-skipped and listed on stderr. If a file can't be copied, the exit code is 1.
+skipped and listed on stderr. If a file can't be copied, the exit code is 1. A copy into
+a session that breaks off leaves whole files; wisbox undo takes them back.
 
 PATH is in the workspace, and may begin with /workspace/. A path in a directory of
 the system, such as /tmp or /home, means that directory of the sandbox.

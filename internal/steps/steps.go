@@ -84,7 +84,7 @@ func (s *Stack) Do(ctx context.Context, c journal.Call, effect tool.Effect, do f
 	if s.Rollback && (err != nil || res.Failed) {
 		return s.rollBack(ctx, c, step, seen, res, err)
 	}
-	return res, s.end(ctx, c, step, effect, seen), err
+	return res, s.end(ctx, c, step, effect, seen, err), err
 }
 
 // mayGoOn reports whether a call may run without a step: if it frees room, or if the workspace is larger than any
@@ -105,15 +105,26 @@ func stepless(res *tool.Result, why *tool.Error) *tool.Result {
 
 // noted returns the effects that the call itself reports.
 func noted(effect tool.Effect, res *tool.Result, err error) journal.Effects {
-	switch {
-	case effect == tool.NoEffect, tool.KindOf(err) == tool.Invalid: // no program has started
+	if effect == tool.NoEffect {
 		return journal.Effects{}
-	case err != nil:
-		return journal.Effects{Unknown: !effect.Told()}
 	}
-	e := journal.EffectsOf(res.Changes)
-	e.Unknown = !effect.Told()
+	var e journal.Effects
+	if res != nil {
+		e = journal.EffectsOf(res.Changes)
+	}
+	// For an invalid call no program has started, and what it may have changed before the error it reports.
+	e.Unknown = tool.KindOf(err) != tool.Invalid && (!effect.Told() || leavesPart(err))
 	return e
+}
+
+// leavesPart reports whether a call that failed with the error may have changed something before. Others are refusals.
+func leavesPart(err error) bool {
+	switch tool.KindOf(err) {
+	case "", tool.Invalid, tool.NotFound, tool.Exists, tool.IsDir, tool.NotDir, tool.NotRegular, tool.NotText, tool.Escape,
+		tool.TooLarge, tool.NoMatch, tool.Ambiguous, tool.Conflict, tool.Unsupported, tool.Busy:
+		return false
+	}
+	return true
 }
 
 // beAlone makes calls that may be rolled back change the workspace one after the other; others
@@ -146,12 +157,13 @@ func (s *Stack) begin(ctx context.Context, c journal.Call, effect tool.Effect) (
 	return info.ID, nil
 }
 
-// end records the call's changes. A call without changes leaves no step.
-func (s *Stack) end(ctx context.Context, c journal.Call, step string, effect tool.Effect, seen journal.Effects) journal.Effects {
+// end records the call's changes. A call without changes leaves no step; one that failed may have changed a part of what
+// it was to change.
+func (s *Stack) end(ctx context.Context, c journal.Call, step string, effect tool.Effect, seen journal.Effects, failed error) journal.Effects {
 	if effect == tool.LastingEffect {
 		return seen
 	}
-	if effect == tool.ProgramEffect {
+	if effect == tool.ProgramEffect || leavesPart(failed) {
 		found, err := s.lookAround(ctx, step, seen)
 		if err != nil {
 			s.Log.Warn("look what a call has changed", "call", c.ID, "error", err)

@@ -18,6 +18,12 @@ import (
 // stackOf returns the steps of a workspace with four files, of which a snapshot may have so many.
 func stackOf(t *testing.T, entries int64, opts Options) *Stack {
 	t.Helper()
+	s, _ := stackAndWorkspace(t, entries, opts)
+	return s
+}
+
+func stackAndWorkspace(t *testing.T, entries int64, opts Options) (*Stack, *os.Root) {
+	t.Helper()
 	root := func(name string) *os.Root {
 		dir := filepath.Join(t.TempDir(), name)
 		require.NoError(t, os.Mkdir(dir, 0o700))
@@ -34,7 +40,7 @@ func stackOf(t *testing.T, entries int64, opts Options) *Stack {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, store.Close()) })
 	opts.Store, opts.Log = store, slog.New(slog.DiscardHandler)
-	return New(&opts)
+	return New(&opts), workspace
 }
 
 // A workspace that no snapshot can hold doesn't stop the work in it: the call says that it can't be undone. A call that
@@ -56,4 +62,48 @@ func TestACallRunsInAWorkspaceTooLargeForAStep(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "done", res.Text)
 	assert.Equal(t, 2, ran)
+}
+
+// TestAFailedCallThatChangedAPartCanBeUndone: such as a copy into a full disk, or one whose client left.
+func TestAFailedCallThatChangedAPartCanBeUndone(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		told bool // the call reports what it has changed
+		left bool
+	}{
+		"full":            {tool.Errorf(tool.NoSpace, "full"), false, true},
+		"cancelled":       {context.Canceled, false, true},
+		"a broken stream": {tool.Errorf(tool.Invalid, "no archive"), true, true},
+		"refused":         {tool.Errorf(tool.NoMatch, "no such text"), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, workspace := stackAndWorkspace(t, 100, Options{Each: true})
+			_, _, err := s.Do(t.Context(), journal.Call{ID: "earlier", Tool: "import"}, tool.FileEffect, func(context.Context) (*tool.Result, error) {
+				return &tool.Result{Changes: []tool.Change{{Path: "a"}}}, workspace.WriteFile("a", []byte("earlier"), 0o600)
+			})
+			require.NoError(t, err)
+			_, effects, err := s.Do(t.Context(), journal.Call{ID: "failed", Tool: "import"}, tool.FileEffect, func(context.Context) (*tool.Result, error) {
+				if !c.left {
+					return nil, c.err
+				}
+				require.NoError(t, workspace.WriteFile("a", []byte("a part"), 0o600))
+				if c.told {
+					return &tool.Result{Changes: []tool.Change{{Path: "a"}}}, c.err
+				}
+				return nil, c.err
+			})
+			require.Error(t, err)
+			assert.Equal(t, c.left, len(effects.Changes) > 0)
+			undone, err := s.Undo(t.Context(), "")
+			require.NoError(t, err)
+			want, content := "earlier", "a"
+			if c.left {
+				want, content = "failed", "earlier"
+			}
+			assert.Equal(t, want, undone.Call)
+			is, err := workspace.ReadFile("a")
+			require.NoError(t, err)
+			assert.Equal(t, content, string(is))
+		})
+	}
 }
