@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -64,9 +65,12 @@ func (a *app) uploadOutside(ctx context.Context, s *wisbox.Session, from, to str
 				return hostError(err)
 			}
 			defer f.Close()
+			if err := inside.Write(ctx, to, f, sandbox.WriteOptions{Parents: true, Mode: info.Mode().Perm()}); err != nil {
+				return err
+			}
 			done.Files++
 			done.Bytes += info.Size()
-			return inside.Write(ctx, to, f, sandbox.WriteOptions{Parents: true, Mode: info.Mode().Perm()})
+			return nil
 		case d.Type()&fs.ModeSymlink != 0:
 			done.Incomplete++
 			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(p), Reason: "is a link, which can be copied only into the workspace"})
@@ -75,6 +79,11 @@ func (a *app) uploadOutside(ctx context.Context, s *wisbox.Session, from, to str
 		done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(p), Reason: "is a FIFO, a socket or a device"})
 		return nil
 	})
+	if err != nil && done.Files > 0 {
+		e := *tool.AsError(err)
+		e.Message += fmt.Sprintf("; what was copied before that stays (files: %d)", done.Files)
+		err = &e
+	}
 	return done, err
 }
 
