@@ -180,7 +180,7 @@ func (h *here) create(ctx context.Context, all []SessionOptions, files populate)
 		return nil, err
 	}
 	for _, dir := range dirs {
-		if err := dir.Covered(); err != nil {
+		if err := cmp.Or(dir.Covered(), dir.Stored()); err != nil {
 			return nil, err
 		}
 	}

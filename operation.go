@@ -353,6 +353,9 @@ func (o importOp) do(ctx context.Context, l *local, c journal.Call, io hold.Stre
 	var done *vfs.Transfer
 	_, effects, err := l.steps.Do(ctx, c, tool.FileEffect, func(ctx context.Context) (_ *tool.Result, err error) {
 		done, err = l.files.Import(ctx, &roomyReader{ctx: ctx, r: io.Stdin, room: l.dir.Reserve}, o.Dest)
+		if err == nil {
+			err = l.dir.Stored()
+		}
 		if err != nil && (done == nil || done.Files+done.Directories == 0) {
 			return nil, err
 		}

@@ -185,3 +185,27 @@ func TestAnImageThatBecameReadOnlySaysSoAndIsMountedAgain(t *testing.T) {
 	_, err = d.Workspace().Stat("old")
 	assert.NoError(t, err)
 }
+
+// TestAResetStaysWhenAnotherProgramFillsTheHost right after it.
+func TestAResetStaysWhenAnotherProgramFillsTheHost(t *testing.T) {
+	s, d, host := imageOnTmpfs(t)
+	require.NoError(t, d.Workspace().WriteFile("old", []byte("old"), 0o600))
+	next, err := d.Prepare(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, next.Root().WriteFile("new", make([]byte, 15<<20), 0o600))
+	require.NoError(t, next.Place(t.Context()))
+	next.Discard()
+	filler := filepath.Join(host, "filler")
+	require.ErrorIs(t, os.WriteFile(filler, make([]byte, 64<<20), 0o600), syscall.ENOSPC)
+	require.NoError(t, d.Close())
+	require.NoError(t, os.Remove(filler))
+
+	d, err = s.Open(t.Context(), "imaged")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, d.Close()) })
+	info, err := d.Workspace().Stat("new")
+	require.NoError(t, err)
+	assert.EqualValues(t, 15<<20, info.Size())
+	_, err = d.Workspace().Stat("old")
+	assert.Error(t, err)
+}

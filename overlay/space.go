@@ -9,6 +9,7 @@ import (
 	"github.com/docker/go-units"
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool/answer"
 )
 
@@ -71,6 +72,19 @@ func (d *Dir) Covered() error {
 		return ioError(err, "look at the file system")
 	}
 	return ioError(unix.ENOSPC, "write the session's files")
+}
+
+// Stored returns when the files of a kept session are on the host's disk, if an image has them: until then another
+// program that fills the host's disk makes them disappear. Otherwise it does nothing, as for files of other programs.
+func (d *Dir) Stored() error {
+	if !d.imaged || !d.State().Kept {
+		return nil
+	}
+	_, tmp := d.looked()
+	if err := sys.SyncFS(int(tmp.Fd())); err != nil {
+		return answer.Errorf(answer.NoSpace, "the session's files can't be stored: the host's disk is full or broken; free some space on the host, then try again").Because(err)
+	}
+	return nil
 }
 
 // owed returns how many bytes of the files in the session's image have no room on the host yet.

@@ -325,8 +325,12 @@ func (d *Dir) replaceWorkspace(ctx context.Context) error {
 }
 
 // place exchanges the workspace with a new one. The record names both meanwhile, so that the session opens after a crash
-// at any point.
+// at any point. The new files, and the exchange, are on the disk before the record relies on them.
 func (d *Dir) place(ctx context.Context, next string, pin Pin) error {
+	if err := d.Stored(); err != nil {
+		_ = d.removeOld(ctx, next)
+		return err
+	}
 	if err := d.Update(ctx, func(s *State) error { s.Next = &pin; return nil }); err != nil {
 		_ = d.removeOld(ctx, next)
 		return ioError(err, "make the workspace")
@@ -336,6 +340,9 @@ func (d *Dir) place(ctx context.Context, next string, pin Pin) error {
 		return ioError(err, "exchange the workspace")
 	}
 	d.store.step("reset.exchanged")
+	if err := d.Stored(); err != nil {
+		return err
+	}
 	if err := d.adopt(ctx, pin); err != nil {
 		return err
 	}
