@@ -120,6 +120,7 @@ func TestTheDocsLinksLeadSomewhere(t *testing.T) {
 			_, err := os.Stat(filepath.Join(filepath.Dir(page), m[1]))
 			assert.NoError(t, err, "%s: %s", page, m[0])
 		}
+		assert.NotRegexp(t, `(?m)^(<<<<<<<|>>>>>>>) `, string(raw), "%s: a merge that nobody resolved", page)
 		defined := map[string]bool{}
 		for _, m := range definition.FindAllStringSubmatch(string(raw), -1) {
 			defined[m[1]] = true
