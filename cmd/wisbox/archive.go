@@ -249,9 +249,12 @@ func writeWhole(root *os.Root, name string, header *tar.Header, content io.Reade
 	return w.place()
 }
 
+// sparseRecord is the record of a file with holes in a tar.
+const sparseRecord = "GNU.sparse.realsize"
+
 // fill writes a file's content, and its holes if it has any.
 func fill(f *os.File, header *tar.Header, content io.Reader) error {
-	if _, sparse := header.PAXRecords["GNU.sparse.realsize"]; !sparse {
+	if _, sparse := header.PAXRecords[sparseRecord]; !sparse {
 		_, err := io.Copy(f, content)
 		return err
 	}

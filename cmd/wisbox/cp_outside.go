@@ -115,7 +115,7 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 	if !isDir {
 		return done, copyInside(ctx, inside, from, func(i sandbox.FileInfo, r io.Reader) error {
 			done.Files, done.Bytes = 1, i.Size
-			return writeTo(to, &tar.Header{Mode: int64(i.Mode.Perm())}, r)
+			return writeTo(to, headerOf(i), r)
 		})
 	}
 	dir, err := newWholeDir(to)
@@ -135,23 +135,23 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 		case !filepath.IsLocal(name):
 			return tool.Errorf(tool.Unavailable, "the sandbox names a file outside of the directory; nothing more was copied")
 		case why != "":
-			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(i.Path), Reason: why})
+			skip(done, i.Path, why)
 			return nil
 		case i.Mode.IsDir():
 			done.Directories++
 			return dir.error(root.MkdirAll(name, dirMode))
 		case !i.Mode.IsRegular():
-			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(i.Path), Reason: "is a link, a FIFO, a socket or a device"})
+			skip(done, i.Path, "is a link, a FIFO, a socket or a device")
 			return nil
 		}
 		err := copyInside(ctx, inside, path.Join(from, i.Path), func(i sandbox.FileInfo, r io.Reader) error {
 			done.Files++
 			done.Bytes += i.Size
-			return dir.error(writeWhole(root, name, &tar.Header{Mode: int64(i.Mode.Perm())}, r))
+			return dir.error(writeWhole(root, name, headerOf(i), r))
 		})
 		if kind := tool.KindOf(err); kind == tool.NotFound || kind == tool.Permission || kind == tool.NotRegular {
 			done.Incomplete++
-			done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(i.Path), Reason: "can't be read"})
+			skip(done, i.Path, "can't be read")
 			return nil
 		}
 		return err
@@ -160,6 +160,24 @@ func (a *app) downloadOutside(ctx context.Context, s *wisbox.Session, from, to s
 		err = hostError(dir.place())
 	}
 	return done, err
+}
+
+// maxSkipped is the maximum of entries that are listed: a program can make any number.
+const maxSkipped = 1_000
+
+// skip notes an entry of the sandbox that isn't copied.
+func skip(done *vfs.Transfer, name, reason string) {
+	if len(done.Skipped) == maxSkipped {
+		done.More++
+		return
+	}
+	done.Skipped = append(done.Skipped, vfs.Skipped{Name: streams.Printable(name), Reason: reason})
+}
+
+// headerOf describes a file of the sandbox for a copy that has holes where it reads zeros: the holes of a file in /tmp
+// take nothing there, and could fill the host's disk.
+func headerOf(i sandbox.FileInfo) *tar.Header {
+	return &tar.Header{Mode: int64(i.Mode.Perm()), PAXRecords: map[string]string{sparseRecord: ""}}
 }
 
 // leftOutOf returns the reason why an entry of the sandbox doesn't come to a directory of the host, or "".
