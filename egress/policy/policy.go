@@ -27,8 +27,8 @@ type Policy struct {
 // Parse parses all rules. An error names the rule and the wrong part of it; then there is no Policy.
 func Parse(s Settings) (*Policy, error) {
 	p := &Policy{settings: Settings{Record: s.Record}}
-	if max(len(s.Allow), len(s.Deny), len(s.Inject)) > maxRules {
-		return nil, fmt.Errorf("more than %d rules; use *.HOST or public", maxRules)
+	if max(len(s.Allow), len(s.Deny), len(s.Inject)) > MaxRules {
+		return nil, fmt.Errorf("more than %d rules; use *.HOST or public", MaxRules)
 	}
 	for _, text := range s.Allow {
 		rules, err := parseAllow(text)

@@ -37,8 +37,10 @@ func (r *rule) matchesPort(port uint16) bool {
 }
 
 const (
-	maxRules = 1000 // of each kind
-	maxPorts = 16   // of a rule: each needs a listener for each of its names
+	// MaxRules is the maximum of rules of each kind.
+	MaxRules = 1000
+
+	maxPorts = 16 // of a rule: each needs a listener for each of its names
 	maxText  = 1000
 )
 

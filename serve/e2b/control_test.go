@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/egress/policy"
 	"github.com/wisbox/wisbox/internal/registry/registrytest"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -105,6 +106,7 @@ func TestWhatAClientAsksWrongly(t *testing.T) {
 		{400, "POST", "/sandboxes/" + id + "/fork", `{"count":0}`},
 		{501, "POST", "/sandboxes/" + id + "/snapshots", `{}`},
 		{400, "PUT", "/sandboxes/" + id + "/network", `{"allowOut":["8.8.8.8"]}`},
+		{400, "PUT", "/sandboxes/" + id + "/network", `{"denyOut":["a.b"` + strings.Repeat(`,"a.b"`, policy.MaxRules) + `]}`},
 		{400, "PUT", "/sandboxes/" + id + "/network", `{"rules":{"a.com":[]}}`},
 		{400, "PUT", "/sandboxes/" + id + "/network", `{"egressProxy":{"address":"x"}}`},
 		{400, "GET", "/sandboxes/" + id + "/metrics?start=soon", ``},

@@ -66,6 +66,9 @@ func (b *networkBody) offered() error {
 // rules converts a client's request to egress rules, if the server allows any.
 func (s *Server) rules(rec *registry.Rules, internet *bool, body *networkBody) error {
 	for _, list := range [][]string{body.AllowOut, body.DenyOut} {
+		if len(list) > policy.MaxRules {
+			return fail(http.StatusBadRequest, fmt.Sprintf("network: a list has %d hosts; the maximum is %d: use *.HOST", len(list), policy.MaxRules))
+		}
 		for _, host := range list {
 			if err := checkHost(host); err != nil {
 				return err
