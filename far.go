@@ -644,29 +644,13 @@ func (d *distant) start(ctx context.Context, c journal.Call, op starter, io hold
 	if err != nil {
 		return nil, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, d.t.because(ctx, began, err)
 	}
-	return explained{p, d.t, began}, journal.Outcome{Effects: Effects{Unknown: true}}, nil
-}
-
-// explained is a process whose end the other machine's place can explain.
-type explained struct {
-	sandbox.Process
-	t     *there
-	began time.Time
-}
-
-// Introduction implements [hold.Introducer].
-func (p explained) Introduction() ([]byte, error) { return p.Process.(hold.Introducer).Introduction() }
-
-// Unwrap is for [sandbox.As].
-func (p explained) Unwrap() sandbox.Process { return p.Process }
-
-// Wait implements [sandbox.Process].
-func (p explained) Wait(ctx context.Context) (sandbox.Result, error) {
-	res, err := p.Process.Wait(ctx)
-	if err != nil {
-		return res, p.t.because(ctx, p.began, err)
-	}
-	return res, p.t.killed(ctx, p.began, res.Status)
+	p = sandbox.OnEnd(p, func(ctx context.Context, res sandbox.Result, err error) (sandbox.Result, error) {
+		if err != nil {
+			return res, d.t.because(ctx, began, err)
+		}
+		return res, d.t.killed(ctx, began, res.Status)
+	})
+	return p, journal.Outcome{Effects: Effects{Unknown: true}}, nil
 }
 
 // record leaves the log to the other machine.

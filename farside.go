@@ -61,28 +61,14 @@ func (r relayed) Start(ctx context.Context, req hold.Request, io hold.Streams) (
 	if err != nil {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
-	return handled{p, s}, nil
+	return holding(s, p), nil
 }
 
-// handled is a program that keeps its session's handle open.
-type handled struct {
-	sandbox.Process
-	s *Session
-}
-
-// Introduction implements [hold.Introducer].
-func (h handled) Introduction() ([]byte, error) {
-	of, ok := h.Process.(hold.Introducer)
-	if !ok {
-		return nil, nil
-	}
-	return of.Introduction()
-}
-
-// Wait implements sandbox.Process. It is called once.
-func (h handled) Wait(ctx context.Context) (sandbox.Result, error) {
-	res, err := h.Process.Wait(ctx)
-	return res, errors.Join(err, h.s.Close(ctx))
+// holding keeps the session's handle open until the program has ended. Its Wait is called once.
+func holding(s *Session, p sandbox.Process) sandbox.Process {
+	return sandbox.OnEnd(p, func(ctx context.Context, res sandbox.Result, err error) (sandbox.Result, error) {
+		return res, errors.Join(err, s.Close(ctx))
+	})
 }
 
 // Busy implements hold.Session.

@@ -142,7 +142,7 @@ var layers = map[string][]string{
 		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/holes", "internal/leftout", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/scratch", "internal/sshd", "internal/sys", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
-	"bench":           {"overlay", "cluster", "cluster/kubernetes", "egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
+	"bench":         {"overlay", "cluster", "cluster/kubernetes", "egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
 	"scripts/house": {}, "scripts/testrun": {}, "images/mkbase": {"images"},
 	"examples/demo":      {},
 	"examples/embed":     {"", "sandbox"},

@@ -132,15 +132,14 @@ func (l *local) do(ctx context.Context, c journal.Call, op operation, io hold.St
 func (l *local) start(ctx context.Context, c journal.Call, op starter, io hold.Streams) (sandbox.Process, journal.Outcome, error) {
 	leave := l.enter(ctx, c, op)
 	p, out, err := op.start(ctx, l, c, io)
-	if program, ok := p.(*recorded); ok && err == nil {
-		l.ends.Go(func() {
-			<-program.done
-			leave()
-		})
-		return p, out, nil
+	if err != nil || specOf(op).joins {
+		leave()
+		return p, out, err
 	}
-	leave()
-	return p, out, err
+	return sandbox.Follow(context.WithoutCancel(ctx), p, l.ends.Go, func(res sandbox.Result, err error) (sandbox.Result, error) {
+		leave()
+		return res, err
+	}), out, nil
 }
 
 // record writes to the log. A failed write doesn't fail the call, whose work is done.

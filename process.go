@@ -256,44 +256,21 @@ func (e *ends) wait(ctx context.Context) {
 	}
 }
 
-// recorded is a program whose end is in the log before anybody learns of it.
-type recorded struct {
-	sandbox.Process
-	done chan struct{} // closed when res and err are set
-	res  sandbox.Result
-	err  error
-}
-
+// recorded returns a program whose end is in the log before anybody learns of it.
 func (l *local) recorded(ctx context.Context, p sandbox.Process, argv []string) sandbox.Process {
 	ctx, began := context.WithoutCancel(ctx), time.Now()
-	out := &recorded{Process: p, done: make(chan struct{})}
-	l.ends.Go(func() {
-		defer close(out.done)
-		out.res, out.err = p.Wait(ctx)
-		out.res.Notices = append(out.res.Notices, l.lacking(ctx, argv, out.res)...)
-		res := out.res
-		if out.err != nil {
-			res = sandbox.Result{Status: sandbox.StatusSandboxLost, ExitCode: -1}
+	return sandbox.Follow(ctx, p, l.ends.Go, func(res sandbox.Result, err error) (sandbox.Result, error) {
+		res.Notices = append(res.Notices, l.lacking(ctx, argv, res)...)
+		logged := res
+		if err != nil {
+			logged = sandbox.Result{Status: sandbox.StatusSandboxLost, ExitCode: -1}
 		}
-		if res.Duration == 0 {
-			res.Duration = time.Since(began)
+		if logged.Duration == 0 {
+			logged.Duration = time.Since(began)
 		}
-		l.recordEnd(ctx, "", argv, res)
+		l.recordEnd(ctx, "", argv, logged)
+		return res, err
 	})
-	return out
-}
-
-// Unwrap is for [sandbox.As].
-func (r *recorded) Unwrap() sandbox.Process { return r.Process }
-
-// Wait implements sandbox.Process.
-func (r *recorded) Wait(ctx context.Context) (sandbox.Result, error) {
-	select {
-	case <-r.done:
-		return r.res, r.err
-	case <-ctx.Done():
-		return sandbox.Result{}, ctx.Err()
-	}
 }
 
 // processEnded records the end of a process; begun has the values of the call that started it.

@@ -308,7 +308,7 @@ func (g *guest) start(ctx context.Context, id string, req hold.Request, op opera
 	if err != nil {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
-	return handled{p, s}, nil
+	return holding(s, p), nil
 }
 
 // guestProcess is a program whose errors reveal nothing about this machine.
@@ -322,7 +322,9 @@ type guestProcess struct {
 // Introduction implements [hold.Introducer].
 func (p guestProcess) Introduction() (said []byte, err error) {
 	defer p.g.survive(&err)
-	said, err = p.Process.(hold.Introducer).Introduction()
+	if of, ok := sandbox.As[hold.Introducer](p.Process); ok {
+		said, err = of.Introduction()
+	}
 	return said, p.g.told(err, p.id, p.name)
 }
 

@@ -564,7 +564,10 @@ func must[T any](v T, err error) T {
 func TestAPanicOfATenantsProgramIsItsOwn(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	var ends []error
-	p := wisbox.GuestProcess(m, struct{ sandbox.Process }{}, func(err error) { ends = append(ends, err) })
+	p := wisbox.GuestProcess(m, struct {
+		sandbox.Process
+		hold.Introducer
+	}{}, func(err error) { ends = append(ends, err) })
 	_, introduced := p.(hold.Introducer).Introduction()
 	errs := []error{introduced, p.Signal("TERM"), p.Resize(sandbox.WinSize{}), p.Kill()}
 	assert.Empty(t, ends)

@@ -74,33 +74,9 @@ func (r redacted) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, 
 	return r.finishing(p, streams), nil
 }
 
-func (r redacted) finishing(p sandbox.Process, streams redactedStreams) *redactedProcess {
-	out := &redactedProcess{Process: p, done: make(chan struct{})}
-	go func() {
-		defer close(out.done)
-		res, err := p.Wait(context.Background())
-		out.res, out.err = streams.finish(r.r, res), err
-	}()
-	return out
-}
-
-// redactedProcess ends when its streams have been passed on.
-type redactedProcess struct {
-	sandbox.Process
-	done chan struct{} // closed when res and err are set
-	res  sandbox.Result
-	err  error
-}
-
-// Unwrap is for [sandbox.As].
-func (p *redactedProcess) Unwrap() sandbox.Process { return p.Process }
-
-// Wait implements sandbox.Process.
-func (p *redactedProcess) Wait(ctx context.Context) (sandbox.Result, error) {
-	select {
-	case <-p.done:
-		return p.res, p.err
-	case <-ctx.Done():
-		return sandbox.Result{}, ctx.Err()
-	}
+// finishing returns a program that ends when its streams have been passed on.
+func (r redacted) finishing(p sandbox.Process, streams redactedStreams) sandbox.Process {
+	return sandbox.Follow(context.Background(), p, func(wait func()) { go wait() }, func(res sandbox.Result, err error) (sandbox.Result, error) {
+		return streams.finish(r.r, res), err
+	})
 }

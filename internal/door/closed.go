@@ -48,7 +48,12 @@ func (c *closed) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, e
 	if err != nil {
 		return nil, err
 	}
-	return &closedProcess{p, c, ends}, nil
+	return sandbox.OnEnd(p, func(_ context.Context, res sandbox.Result, err error) (sandbox.Result, error) {
+		if err != nil {
+			return res, err
+		}
+		return c.explain(res, ends), nil
+	}), nil
 }
 
 // equip adds to a program the variables, and to its outputs a memory of their ends. Interpreters of
@@ -80,25 +85,6 @@ func (c *closed) explain(res sandbox.Result, ends []*ending) sandbox.Result {
 		res.Notices = append(slices.Clip(res.Notices), hint)
 	}
 	return res
-}
-
-// closedProcess is a program whose result may get the notice.
-type closedProcess struct {
-	sandbox.Process
-	c    *closed
-	ends []*ending
-}
-
-// Unwrap is for [sandbox.As].
-func (p *closedProcess) Unwrap() sandbox.Process { return p.Process }
-
-// Wait implements sandbox.Process.
-func (p *closedProcess) Wait(ctx context.Context) (sandbox.Result, error) {
-	res, err := p.Process.Wait(ctx)
-	if err != nil {
-		return res, err
-	}
-	return p.c.explain(res, p.ends), nil
 }
 
 // ending remembers the end of an output.

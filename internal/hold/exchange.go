@@ -87,7 +87,7 @@ func (x *exchange) start(s Session) error {
 		return err
 	}
 	var said []byte
-	if of, ok := p.(Introducer); ok {
+	if of, ok := sandbox.As[Introducer](p); ok {
 		if said, err = of.Introduction(); err != nil {
 			x.end() // else its output would wait for a client that never knows of it
 			err = errors.Join(err, p.Kill())

@@ -146,7 +146,7 @@ type Introducer interface {
 
 // IntroductionOf decodes a process's introduction into v.
 func IntroductionOf(p sandbox.Process, v any) error {
-	of, ok := p.(Introducer)
+	of, ok := sandbox.As[Introducer](p)
 	if !ok {
 		return answer.Errorf(answer.Internal, "the started process has no ID")
 	}
