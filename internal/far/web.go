@@ -32,7 +32,8 @@ const (
 
 	webForm    = "https://HOST[:PORT]"
 	keyHeader  = "X-Api-Key"
-	maxRefusal = 4 << 10 // bytes of a response that refuses
+	maxRefusal = 4 << 10  // bytes of a response that refuses
+	maxHeader  = 32 << 10 // bytes of the header of any response
 )
 
 var handshake = patience.For(20 * time.Second) // for TLS, and until the response's header
@@ -104,7 +105,7 @@ func (w *Web) Connect(ctx context.Context) (io.ReadWriteCloser, error) {
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: handshake}).DialContext,
-		TLSClientConfig: w.tls, TLSHandshakeTimeout: handshake, ResponseHeaderTimeout: handshake,
+		TLSClientConfig: w.tls, TLSHandshakeTimeout: handshake, ResponseHeaderTimeout: handshake, MaxResponseHeaderBytes: maxHeader,
 	}
 	if w.url.Scheme == "http" {
 		transport.Proxy, transport.DialContext = nil, dialLoopback

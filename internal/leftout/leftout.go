@@ -12,7 +12,10 @@ import (
 // dirs are the directories, in lower case, in which version control systems keep their own files. The
 // systems run programs that these files name: git's core.fsmonitor and hooks, Mercurial's hooks and
 // extensions; repo runs .repo/repo/main.py. A file may have such a name too: git's worktrees have a file .git.
-var dirs = []string{".git", ".hg", ".jj", ".bzr", "_darcs", ".svn", "_svn", ".sl", ".pijul", ".repo", ".fslckout", "_fossil_"}
+var dirs = []string{".git", ".hg", ".jj", ".bzr", "_darcs", ".svn", "_svn", ".sl", ".pijul", ".repo", ".fslckout", "_fossil_", "_mtn", ".bk", "bitkeeper"}
+
+// cvs is a directory only in capitals, as CVS itself spells it: others are called cvs for another reason.
+const cvs = "CVS"
 
 // shorts are the names that Windows gives to them in directories of its older form.
 var shorts = []string{"git~1", "hg~1", "jj~1", "bzr~1", "svn~1", "sl~1", "pijul~1"}
@@ -53,6 +56,9 @@ func File(path string) string {
 // takes for its own directory.
 func VersionControl(path string) bool {
 	for name := range strings.SplitSeq(path, "/") {
+		if name == cvs {
+			return true
+		}
 		if name = spelt(name); slices.Contains(dirs, name) || slices.Contains(shorts, name) {
 			return true
 		}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/wisbox/wisbox/tool"
@@ -36,7 +37,7 @@ func (r *Repo) Entries(ctx context.Context, commit string, want func(path, mode 
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	found, err := readEntries(bufio.NewReader(out), want)
+	found, err := readEntries(bufio.NewReaderSize(out, longestPath), want)
 	if err != nil {
 		_ = cmd.Process.Kill()
 	}
@@ -49,14 +50,15 @@ func (r *Repo) Entries(ctx context.Context, commit string, want func(path, mode 
 func readEntries(in *bufio.Reader, want func(path, mode string) bool) (map[string]Entry, error) {
 	found := map[string]Entry{}
 	for {
-		line, err := in.ReadString(0)
-		if errors.Is(err, io.EOF) {
+		raw, err := in.ReadSlice(0) // the error of a longer one is bufio.ErrBufferFull
+		if errors.Is(err, io.EOF) && len(raw) == 0 {
 			return found, nil
 		}
+		line := string(raw)
 		meta, name, ok := strings.Cut(strings.TrimSuffix(line, "\x00"), "\t")
 		words := strings.Fields(meta)
 		const fields = 3 // mode, type, hash
-		if err != nil || !ok || len(words) != fields || len(line) > longestPath {
+		if err != nil || !ok || len(words) != fields {
 			return nil, errors.Join(errors.New("an entry of a tree can't be read"), err)
 		}
 		if want(name, words[0]) {
@@ -106,8 +108,13 @@ func (r *Repo) layRule(ctx context.Context, tree, name string, e Entry) error {
 	if e.Mode == "120000" || !filepath.IsLocal(name) {
 		return nil
 	}
+	size, err := output(r.apart(ctx, "cat-file", "-s", e.Hash), nil)
+	n, wrong := strconv.ParseInt(strings.TrimSpace(string(size)), 10, 64)
+	if err != nil || wrong != nil || n > largestRule {
+		return tool.Errorf(tool.Unavailable, "the repository's %q can't be read, or has more than 1 MiB", name).Because(err)
+	}
 	text, err := output(r.apart(ctx, "cat-file", "blob", e.Hash), nil)
-	if err != nil || len(text) > largestRule {
+	if err != nil {
 		return tool.Errorf(tool.Unavailable, "the repository's %q can't be read", name).Because(err)
 	}
 	if err := os.MkdirAll(filepath.Join(tree, path.Dir(name)), dirMode); err != nil {
