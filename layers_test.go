@@ -48,7 +48,7 @@ var layers = map[string][]string{
 	"internal/config":       {"hostmount", "internal/clip", "internal/jsonfile", "tool"},
 	"internal/devcontainer": {"tool"},
 	"internal/far":          {"internal/clip", "internal/jsonfile", "internal/lock", "internal/relay", "sandbox", "tool"},
-	"internal/jsonfile":     {}, "internal/apikeys": {"internal/jsonfile", "tool"},
+	"internal/jsonfile":     {"tool/answer"}, "internal/apikeys": {"internal/jsonfile", "tool"},
 	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/pool", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
 	"internal/podbook": {"cluster", "internal/registry", "internal/retry", "tool"},
 

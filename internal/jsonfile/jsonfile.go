@@ -10,6 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+
+	"github.com/wisbox/wisbox/tool/answer"
 )
 
 // max is the maximum size of a file, in bytes.
@@ -42,8 +45,17 @@ func Read(path string, into any) error {
 // ErrTooLarge is the error for a value that is too large for [Read].
 var ErrTooLarge = errors.New("the value is too large for its file")
 
-// Write replaces the file, with mode 0600. It returns when the value is on disk.
+// Write replaces the file, with mode 0600. It returns when the value is on disk. If the disk is full, the error is
+// no_space.
 func Write(path string, v any) error {
+	err := write(path, v)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return answer.Errorf(answer.NoSpace, "the host's disk has no room for a record of wisbox; free some space there, and try again").Because(err)
+	}
+	return err
+}
+
+func write(path string, v any) error {
 	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
