@@ -99,7 +99,7 @@ func (s *bash) run(ctx context.Context, command string) (bashResult, error) {
 		return bashResult{}, err
 	}
 	mark := rand.Text()
-	line := fmt.Sprintf("eval %s </dev/null 2>&1 >&2; printf '\\n%%s%%s %%d\\n' %s %s $?\n", quote(command), mark[:8], mark[8:])
+	line := fmt.Sprintf("eval %s </dev/null 2>&1 >&2; { printf '\\n%%s%%s %%d\\n' %s %s $?; } 2>/dev/null\n", quote(command), mark[:8], mark[8:])
 	if err := s.write(ctx, line); err != nil {
 		s.kill(ctx)
 		return bashResult{}, err

@@ -17,7 +17,6 @@ import (
 )
 
 // TestPatchesThatCodexTakes gives random patches to Codex's own apply_patch: whatever that takes has the same result here.
-// The patches have none of what is refused on purpose, see docs/mcp.md.
 func TestPatchesThatCodexTakes(t *testing.T) {
 	if os.Getenv("WISBOX_NIGHTLY") == "" {
 		t.Skip("it installs Codex from npm's registry; make nightly runs it")
@@ -92,12 +91,12 @@ func (s *patchSource) patch() (files map[string]string, text string) {
 		files[name] = strings.Join(lines, "\n") + "\n" // Codex would add it
 		parts = append(parts, s.pick("", " ")+"*** Update File: "+s.pick("", "./")+name)
 		if s.chance(15) {
-			parts = append(parts, "*** Move to: sub/"+name)
+			parts = append(parts, "*** Move to: "+s.pick("sub/"+name, "sub/"+name, map[string]string{"f": "g", "g": "f"}[name])) // Codex removes a file that is moved onto itself
 		}
 		parts = append(parts, s.chunks(lines)...)
 	}
-	if s.chance(20) {
-		parts = append(parts, "*** Add File: new", "+"+s.line(), "+x")
+	if s.chance(30) {
+		parts = append(parts, "*** Add File: "+s.pick("new", "new", "f", "g"), "+"+s.line(), "+x")
 	}
 	return files, strings.Join(append(parts, s.pick("*** End Patch", "*** End Patch\n")), s.pick("\n", "\n", "\n", "\r\n"))
 }

@@ -71,7 +71,10 @@ func (c chunk) find(lines []string, from int) (int, chunk, error) {
 		return from, c, nil
 	}
 	for _, begin := range []chunk{c, c.withoutBlankStart()} {
-		for fit, ok := begin, true; ok && len(fit.old()) > 0; fit, ok = fit.withoutBlankEnd() {
+		for fit, ok := begin, true; ok; fit, ok = fit.withoutBlankEnd() {
+			if len(fit.old()) == 0 { // it had blank lines alone
+				return from, fit, nil
+			}
 			at := seek(lines, fit.old(), from, c.atEnd)
 			if at < 0 && from > 0 && len(c.headers) > 0 { // the header may be among the old lines
 				at = seek(lines, fit.old(), from-1, c.atEnd)

@@ -25,6 +25,8 @@ type patchedFile struct {
 	Path    string `json:"path"`
 	Action  string `json:"action" enum:"add|update|delete|move"`
 	MovedTo string `json:"moved_to,omitempty"`
+	// Replaced reports that another file was there, which Codex's parser allows too.
+	Replaced bool `json:"replaced,omitempty" jsonschema:"a file that existed there was replaced"`
 }
 
 func (r patchResult) Text() string {
@@ -33,6 +35,9 @@ func (r patchResult) Text() string {
 		line := strings.ToUpper(f.Action[:1]) + " " + f.Path
 		if f.MovedTo != "" {
 			line += " -> " + f.MovedTo
+		}
+		if f.Replaced {
+			line += " (replaced the file that was there)"
 		}
 		lines = append(lines, line)
 	}
@@ -44,7 +49,7 @@ func (p *patcher) tool() tool.Tool {
 		Name: "apply_patch", Title: "Apply a patch", Destructive: true,
 		Description: "Add, update, move and delete files by a patch in the V4A format:\n" +
 			"*** Begin Patch\n*** Update File: dir/a.py\n@@ def f():\n unchanged line\n-old line\n+new line\n*** Add File: b.txt\n+its line\n*** Delete File: c.txt\n*** End Patch\n" +
-			"*** Move to: PATH after an update's first line moves the file. If a part doesn't fit, nothing is changed; a file is not added or moved to a path that exists.",
+			"*** Move to: PATH after an update's first line moves the file. If a part doesn't fit, nothing is changed. A file that is added or moved to a path that exists replaces the file there.",
 	}, func(ctx context.Context, to Caller, params patchParams) (patchResult, error) {
 		return (&patcher{to}).call(ctx, params)
 	})
@@ -127,13 +132,13 @@ func (p *plan) add(ctx context.Context, f filePatch) error {
 	var err error
 	switch {
 	case f.action == "add":
-		err = p.create(ctx, f)
+		done.Replaced, err = p.create(ctx, f)
 	case f.action == "delete":
 		err = p.remove(ctx, f.path)
 	case f.moveTo != "" && plainPath(f.moveTo) != plainPath(f.path):
 		done.Action, done.MovedTo = "move", f.moveTo
 		if err = p.update(ctx, f); err == nil {
-			err = p.move(ctx, f.path, f.moveTo)
+			done.Replaced, err = p.move(ctx, f.path, f.moveTo)
 		}
 	default:
 		err = p.update(ctx, f)
@@ -177,15 +182,6 @@ func (p *plan) existing(ctx context.Context, path string) (*patchedState, error)
 	return s, err
 }
 
-// vacant returns the state of a path where nothing is.
-func (p *plan) vacant(ctx context.Context, path string) (*patchedState, error) {
-	s, err := p.state(ctx, path)
-	if err == nil && !s.gone {
-		err = tool.Errorf(tool.Exists, "%s exists already; update it, or delete it first", path).In("input")
-	}
-	return s, err
-}
-
 func (p *plan) then(s *patchedState, next step) {
 	if s.late {
 		p.last = append(p.last, next)
@@ -194,18 +190,26 @@ func (p *plan) then(s *patchedState, next step) {
 	p.edits = append(p.edits, next)
 }
 
-func (p *plan) create(ctx context.Context, f filePatch) error {
-	s, err := p.vacant(ctx, f.path)
+func (p *plan) create(ctx context.Context, f filePatch) (replaces bool, err error) {
+	s, err := p.state(ctx, f.path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	text := ""
 	if len(f.lines) > 0 {
 		text = strings.Join(f.lines, "\n") + "\n"
 	}
+	if replaces = !s.gone; replaces {
+		if p.rewrite(ctx, s, f.path, text) {
+			return true, nil
+		}
+		if err := p.remove(ctx, f.path); err != nil {
+			return true, err
+		}
+	}
 	at := f.path
 	if s.late { // the old file is removed once the new one is written
-		at = path.Join(path.Dir(f.path), ".apply_patch-"+rand.Text())
+		at = beside(f.path)
 		p.last = append(p.last, step{do: p.renaming(at, f.path)})
 	}
 	*s = patchedState{text: &text, late: s.late}
@@ -213,8 +217,28 @@ func (p *plan) create(ctx context.Context, f filePatch) error {
 		do:   func(ctx context.Context) error { return writeParts(ctx, p.to, at, text, "create") }, // with later updates
 		undo: func(ctx context.Context) error { return do(ctx, p.to, "rm", args{"path": at}) },
 	})
-	return nil
+	return replaces, nil
 }
+
+// rewrite replaces the text of a file, which keeps its mode. It reports false if the file isn't one whose text can be read.
+func (p *plan) rewrite(ctx context.Context, s *patchedState, file, text string) bool {
+	if s.text == nil {
+		whole, err := readWhole(ctx, p.to, s.from)
+		if err != nil {
+			return false
+		}
+		s.text = &whole
+	}
+	old := splitLines(*s.text)
+	*s.text = text
+	if s.from != "" {
+		p.change(s, change{path: file, to: len(old), old: old, now: text})
+	}
+	return true
+}
+
+// beside returns a fresh name in the directory of a file.
+func beside(file string) string { return path.Join(path.Dir(file), ".apply_patch-"+rand.Text()) }
 
 func (p *plan) renaming(from, to string) func(context.Context) error {
 	return func(ctx context.Context) error { return do(ctx, p.to, "move_file", args{"path": from, "to": to}) }
@@ -230,20 +254,25 @@ func (p *plan) remove(ctx context.Context, file string) error {
 	return nil
 }
 
-func (p *plan) move(ctx context.Context, from, to string) error {
+func (p *plan) move(ctx context.Context, from, to string) (replaces bool, err error) {
 	s, err := p.existing(ctx, from)
 	if err != nil {
-		return err
+		return false, err
 	}
-	target, err := p.vacant(ctx, to)
+	target, err := p.state(ctx, to)
 	if err != nil {
-		return err
+		return false, err
+	}
+	if replaces = !target.gone; replaces { // it is removed once the other file is there
+		aside := beside(to)
+		p.then(target, step{do: p.renaming(to, aside), undo: p.renaming(aside, to)})
+		p.last = append(p.last, step{do: func(ctx context.Context) error { return do(ctx, p.to, "rm", args{"path": aside}) }})
 	}
 	late := s.late || target.late
 	*target = patchedState{text: s.text, from: s.from, late: late}
 	*s = patchedState{gone: true, late: late}
 	p.then(target, step{do: p.renaming(from, to), undo: p.renaming(to, from)})
-	return nil
+	return replaces, nil
 }
 
 // update changes the text of a file, if the part has chunks.
@@ -267,9 +296,13 @@ func (p *plan) update(ctx context.Context, f filePatch) error {
 	if s.from == "" {
 		return nil
 	}
+	p.change(s, c)
+	return nil
+}
+
+func (p *plan) change(s *patchedState, c change) {
 	p.then(s, step{
 		do:   func(ctx context.Context) error { return c.apply(ctx, p.to) },
 		undo: func(ctx context.Context) error { return c.reverse().apply(ctx, p.to) },
 	})
-	return nil
 }

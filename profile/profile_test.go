@@ -94,6 +94,8 @@ func TestPatches(t *testing.T) {
 		{"typographic signs in the header", "def “x”:\n a\ndef y:\n a\n", "@@ def \"x\":\n- a\n+ b", "def “x”:\n b\ndef y:\n a\n"},
 		{"typographic signs in the patch", "it's\n", "@@\n-it’s\n+it is", "it is\n"},
 		{"a blank line that the file lacks, before an added one", "a\n", "@@\n a\n \n+b", "a\n\nb\n"},
+		{"blank lines alone that the file lacks", "a\nb\n", "@@\n a\n-b\n+c\n@@\n ", "a\nc\n"},
+		{"blank lines alone that the file lacks, before an added one", "a\nb\n", "@@\n a\n b\n@@\n \n+c", "a\nb\n\nc\n"},
 		{"the exact line before a similar one", "“x”\n\"x\"\n", "@@\n-\"x\"\n+y", "“x”\ny\n"},
 		{"a byte order mark", "\ufeffa\nb\n", "@@\n-a\n+A\n b", "\ufeffA\nb\n"},
 		{"a byte order mark before the context", "\ufeffa\nb\n", "@@\n a\n-b\n+B", "\ufeffa\nB\n"},
@@ -117,26 +119,25 @@ func TestPatches(t *testing.T) {
 
 func TestAPatchThatDoesNotFitChangesNothing(t *testing.T) {
 	for name, lines := range map[string][]string{
-		"a line that is not there": {"*** Add File: new", "+x", "*** Update File: f", "@@", "-nope"},
-		"a file that is not there": {"*** Update File: f", "@@", "-a", "+b", "*** Update File: none", "@@", "-a"},
-		"a file that is there":     {"*** Update File: f", "@@", "-a", "+b", "*** Add File: g", "+x"},
-		"a deletion of nothing":    {"*** Update File: f", "@@", "-a", "+b", "*** Delete File: none"},
-		"an escape":                {"*** Add File: new", "+x", "*** Delete File: ../x"},
-		"a file that was deleted":  {"*** Delete File: f", "*** Update File: f", "@@", "-a", "+b"},
-		"a file that was added":    {"*** Add File: new", "+a", "*** Add File: new", "+b"},
-		"a file that was moved":    {"*** Update File: f", "*** Move to: new", "*** Update File: f", "@@", "-a", "+b"},
-		"a move onto a new file":   {"*** Add File: new", "+a", "*** Update File: f", "*** Move to: /workspace/new"},
-		"a directory":              {"*** Update File: f", "@@", "-a", "+b", "*** Delete File: dir"},
-		"a move of a directory":    {"*** Update File: dir", "*** Move to: new"},
-		"a text among the lines":   {"*** Add File: new", "+x", "", "text"},
-		"the same in other words":  {"*** Update File: f", "@@", "-a", "+b", "*** Update File: /workspace/f", "@@", "-a", "+c"},
-		"a move onto a file":       {"*** Update File: f", "*** Move to: g", "@@", "-a", "+b"},
-		"no operation":             {"hello"},
-		"a bad line":               {"*** Update File: f", "@@", "-a", "=b"},
-		"a line without +":         {"*** Add File: new", "x"},
-		"an end of nothing":        {"*** Update File: f", "*** End of File"},
-		"no changes":               {"*** Update File: f"},
-		"an empty patch":           {},
+		"a line that is not there":     {"*** Add File: new", "+x", "*** Update File: f", "@@", "-nope"},
+		"a file that is not there":     {"*** Update File: f", "@@", "-a", "+b", "*** Update File: none", "@@", "-a"},
+		"a deletion of nothing":        {"*** Update File: f", "@@", "-a", "+b", "*** Delete File: none"},
+		"an escape":                    {"*** Add File: new", "+x", "*** Delete File: ../x"},
+		"a file that was deleted":      {"*** Delete File: f", "*** Update File: f", "@@", "-a", "+b"},
+		"a file that was moved":        {"*** Update File: f", "*** Move to: new", "*** Update File: f", "@@", "-a", "+b"},
+		"a directory":                  {"*** Update File: f", "@@", "-a", "+b", "*** Delete File: dir"},
+		"an addition over a directory": {"*** Update File: f", "@@", "-a", "+b", "*** Add File: dir", "+x"},
+		"a move onto a directory":      {"*** Update File: f", "*** Move to: dir", "@@", "-a", "+b"},
+		"a misfit after replacements":  {"*** Add File: g", "+x", "*** Update File: f", "*** Move to: g", "*** Update File: g", "@@", "-none"},
+		"a move of a directory":        {"*** Update File: dir", "*** Move to: new"},
+		"a text among the lines":       {"*** Add File: new", "+x", "", "text"},
+		"the same in other words":      {"*** Update File: f", "@@", "-a", "+b", "*** Update File: /workspace/f", "@@", "-a", "+c"},
+		"no operation":                 {"hello"},
+		"a bad line":                   {"*** Update File: f", "@@", "-a", "=b"},
+		"a line without +":             {"*** Add File: new", "x"},
+		"an end of nothing":            {"*** Update File: f", "*** End of File"},
+		"no changes":                   {"*** Update File: f"},
+		"an empty patch":               {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, root := newSet(t, "openai")
@@ -150,6 +151,51 @@ func TestAPatchThatDoesNotFitChangesNothing(t *testing.T) {
 			assert.ErrorIs(t, err, os.ErrNotExist)
 		})
 	}
+}
+
+// TestAPatchReplacesAFileThatIsThere, as Codex's parser does, and says so.
+func TestAPatchReplacesAFileThatIsThere(t *testing.T) {
+	for name, c := range map[string]struct{ patch, want, said string }{
+		"added":               {"*** Add File: f\n+new", "bin=\xff\x00 f=new\n g=g\n", "A f (replaced"},
+		"added, empty":        {"*** Add File: f", "bin=\xff\x00 f= g=g\n", "A f (replaced"},
+		"added over bytes":    {"*** Add File: bin\n+new", "bin=new\n f=a\nb g=g\n", "A bin (replaced"},
+		"added twice":         {"*** Add File: n\n+1\n*** Add File: n\n+2", "bin=\xff\x00 f=a\nb g=g\n n=2\n", "A n (replaced"},
+		"updated and added":   {"*** Update File: f\n@@\n-a\n+c\n*** Add File: f\n+new", "bin=\xff\x00 f=new\n g=g\n", "A f (replaced"},
+		"added and updated":   {"*** Add File: f\n+new\n*** Update File: f\n@@\n-new\n+newer", "bin=\xff\x00 f=newer\n g=g\n", "A f (replaced"},
+		"moved":               {"*** Update File: f\n*** Move to: g\n@@\n-a\n+c", "bin=\xff\x00 g=c\nb", "f -> g (replaced"},
+		"moved onto bytes":    {"*** Update File: f\n*** Move to: bin", "bin=a\nb g=g\n", "f -> bin (replaced"},
+		"moved onto an added": {"*** Add File: n\n+1\n*** Update File: f\n*** Move to: n", "bin=\xff\x00 g=g\n n=a\nb", "f -> n (replaced"},
+		"both moved":          {"*** Update File: f\n*** Move to: n\n*** Update File: g\n*** Move to: n", "bin=\xff\x00 n=g\n", "g -> n (replaced"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, root := newSet(t, "openai")
+			put(t, root, "f", "a\nb")
+			put(t, root, "g", "g\n")
+			put(t, root, "bin", "\xff\x00")
+			require.NoError(t, root.Chmod("f", 0o755))
+			res, err := call(t, set, "apply_patch", map[string]any{"input": "*** Begin Patch\n" + c.patch + "\n*** End Patch"})
+			require.NoError(t, err)
+			assert.Contains(t, res.Text, c.said)
+			var is []string
+			for _, name := range namesOf(t, root) {
+				is = append(is, name+"="+get(t, root, name))
+			}
+			assert.Equal(t, c.want, strings.Join(is, " "))
+			if info, err := root.Stat("f"); err == nil {
+				assert.Equal(t, fs.FileMode(0o755), info.Mode(), "an added file keeps the mode of the one that it replaces")
+			}
+		})
+	}
+}
+
+func namesOf(t *testing.T, root *os.Root) (names []string) {
+	t.Helper()
+	all, err := fs.ReadDir(root.FS(), ".")
+	require.NoError(t, err)
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
 func TestPatchesAddMoveAndDelete(t *testing.T) {
@@ -297,12 +343,10 @@ func TestErrorsNameOnlyWhatTheProfileHas(t *testing.T) {
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: none\n@@\n-a\n+b\n*** End Patch"}},
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: huge\n@@\n-a\n+b\n*** End Patch"}},
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: longline\n@@\n-a\n+b\n*** End Patch"}},
-			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Add File: f\n+b\n*** End Patch"}},
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Add File: dir\n+b\n*** End Patch"}},
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Add File: dangling\n+b\n*** End Patch"}},
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Add File: a/../b\n+b\n*** End Patch"}},
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Delete File: dir\n*** End Patch"}},
-			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: f\n*** Move to: binary\n*** End Patch"}},
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: f\n*** Move to: f/x\n*** End Patch"}},
 			{"apply_patch", map[string]any{"input": "*** Begin Patch\n*** Update File: f\n*** Move to: out/x\n*** End Patch"}},
 		},

@@ -53,6 +53,7 @@ func TestTheAnthropicShellAnswersWithAllOutputInItsOrder(t *testing.T) {
 	}
 	bash("exec >file; echo kept")
 	assert.Equal(t, "kept\n", bash("cat file")["output"])
+	assert.Equal(t, "++ echo traced\ntraced\n", bash("set -x; echo traced")["output"], "a trace of the commands has none of ours after them")
 }
 
 func TestTheEndOfATerminalsInputEndsTheProgram(t *testing.T) {
