@@ -211,7 +211,8 @@ var apiWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 
 // inCommands returns an error's text in the words of the command line.
 func inCommands(text string) string {
-	text = strings.ReplaceAll(text, "list the sessions to see their names", "wisbox ls lists the sessions")
+	text = strings.NewReplacer("list the sessions to see their names", "wisbox ls lists the sessions",
+		"cwd can't be entered", "--workdir can't be entered", "use another cwd", "use another --workdir").Replace(text)
 	return apiWord().ReplaceAllStringFunc(text, func(word string) string {
 		if instead, ok := commandsFor[word]; ok {
 			return instead

@@ -341,7 +341,7 @@ func (s *Stack) lastDifference(ctx context.Context, steps []snapshot.Info, ignor
 }
 
 func (s *Stack) noStep(ctx context.Context, call string, steps []snapshot.Info) error {
-	const when = "calls leave no steps in a session without auto_snapshot (wisbox create --no-undo)"
+	const when = "calls leave no steps in a session without undo (wisbox create --no-undo, run, eval)"
 	if call != "" {
 		return tool.Errorf(tool.NotFound, "call %q has left no step; the log shows the calls, and %s", call, when).In("step")
 	}
