@@ -70,6 +70,7 @@ func TestSSHRunsCommands(t *testing.T) {
 	cmd.Stdin = strings.NewReader("pwd; id -u; echo $FROM_HERE")
 	cmd.Args = append([]string{cmd.Args[0], "-o", "SetEnv=FROM_HERE=yes"}, cmd.Args[1:]...)
 	assert.Equal(t, "/workspace\n1000\nyes\n", s.runs(cmd))
+	assert.Equal(t, "as id says\n", s.runs(s.client("ssh", "ssh-commands.wisbox", `test "$USER $LOGNAME" = "$(id -un) $(id -un)" && echo as id says`)))
 
 	p := atTerminal(t, s.client("ssh", "ssh-commands.wisbox"), &pty.Winsize{Cols: 91, Rows: 33})
 	p.types("stty size; echo rea''dy\r", "ready")

@@ -1,6 +1,7 @@
 package sshd
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -239,18 +240,36 @@ func (o output) Write(data []byte) (int, error) {
 }
 
 // account returns the variables that every SSH server sets. The client's own replace them.
-func account(shell string) []string {
-	user := nameOf(fmt.Sprint(sandbox.UserID))
+func (s *server) account(ctx context.Context, shell string) []string {
 	if !path.IsAbs(shell) {
 		shell = path.Join("/bin", shell)
 	}
-	return []string{"USER=" + user, "LOGNAME=" + user, "SHELL=" + shell}
+	s.named.Do(func() { s.user = userName(ctx, s.opts.Session.Inside()) })
+	return []string{"USER=" + s.user, "LOGNAME=" + s.user, "SHELL=" + shell}
 }
+
+// userName returns the name that a sandbox's list of users has for its programs.
+func userName(ctx context.Context, files sandbox.FileSystem) string {
+	const most = 1 << 20
+	list, err := files.Open(ctx, "/etc/passwd", sandbox.OpenOptions{Length: most})
+	if err != nil {
+		return nameOf(fmt.Sprint(sandbox.UserID))
+	}
+	defer list.Close()
+	for lines := bufio.NewScanner(io.LimitReader(list, most)); lines.Scan(); {
+		if fields := strings.Split(lines.Text(), ":"); len(fields) > 2 && fields[2] == fmt.Sprint(sandbox.UserID) && plainName().MatchString(fields[0]) {
+			return fields[0]
+		}
+	}
+	return nameOf(fmt.Sprint(sandbox.UserID))
+}
+
+var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\w.-]{1,64}$`) })
 
 // run runs the shell until it ends and reports the result to the client.
 func (p *program) run(ctx context.Context, args ...string) {
 	shell := p.s.opts.Shell(ctx)
-	cmd := sandbox.Cmd{Argv: append([]string{shell}, args...), Env: append(account(shell), p.env...), Stdin: p.ch, Stdout: output{p}, Stderr: p.ch.Stderr()}
+	cmd := sandbox.Cmd{Argv: append([]string{shell}, args...), Env: append(p.s.account(ctx, shell), p.env...), Stdin: p.ch, Stdout: output{p}, Stderr: p.ch.Stderr()}
 	p.mu.Lock()
 	if p.tty {
 		size := p.size

@@ -110,6 +110,8 @@ type server struct {
 	opts     Options
 	free     *semaphore.Weighted // channels
 	freeSFTP *semaphore.Weighted
+	named    sync.Once
+	user     string // of programs; set by named
 }
 
 func (s *server) serve(ctx context.Context, asked ssh.NewChannel) {
