@@ -153,7 +153,10 @@ func (m *meter) count(ctx context.Context, limit quota.Limit, exactly bool, work
 	if err != nil {
 		return m.taken, err
 	}
-	unlinked := quota.Unlinked(workspace, m.seenAt)
+	unlinked := quota.Unlinked(ctx, workspace, m.seenAt)
+	if err := ctx.Err(); err != nil { // the count may lack some
+		return m.taken, err
+	}
 	taken = quota.Limit{Bytes: taken.Bytes + unlinked.Bytes, Inodes: taken.Inodes + unlinked.Inodes}
 	if !exact && m.known { // then all growth counts as ours
 		taken = quota.Limit{Bytes: max(taken.Bytes, most.Bytes), Inodes: max(taken.Inodes, most.Inodes)}

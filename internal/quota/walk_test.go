@@ -168,14 +168,14 @@ func TestFilesWithoutANameAreFoundWithWhoHasThemOpen(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.Write(make([]byte, 100_000))
 	require.NoError(t, err)
-	require.Zero(t, Unlinked(root, dir))
+	require.Zero(t, Unlinked(t.Context(), root, dir))
 	require.NoError(t, os.Remove(f.Name()))
-	got := Unlinked(root, dir)
+	got := Unlinked(t.Context(), root, dir)
 	assert.EqualValues(t, 1, got.Inodes)
 	assert.InDelta(t, 100_000, got.Bytes, 30_000)
-	assert.Zero(t, Unlinked(root, "/workspace"), "another's files")
+	assert.Zero(t, Unlinked(t.Context(), root, "/workspace"), "another's files")
 	require.NoError(t, f.Close())
-	assert.Zero(t, Unlinked(root, dir))
+	assert.Zero(t, Unlinked(t.Context(), root, dir))
 }
 
 func TestDirectoriesThatTheirOwnerClosedAreCountedAndStayClosed(t *testing.T) {
