@@ -13,6 +13,7 @@ import (
 
 	"github.com/containers/podman/v5/pkg/bindings"
 	"github.com/wisbox/wisbox/internal/patience"
+	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/sandbox"
 	"go.podman.io/common/pkg/config"
 )
@@ -149,7 +150,7 @@ func (b *Backend) places() []place {
 	if _, err := exec.LookPath(o.Podman); err == nil {
 		out = append(out, place{"wisbox's own podman service", b.startOwn})
 	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+	if dir := rundir.Login(); dir != "" {
 		out = append(out, b.socket("the user's podman socket", filepath.Join(dir, "podman/podman.sock"))...)
 	}
 	return append(out, b.socket("the system's podman socket", o.systemSocket)...)

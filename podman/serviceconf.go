@@ -48,17 +48,31 @@ func (s *service) key() string {
 	fmt.Fprintf(h, "%s\n%s\n%s\n%s\n", s.podman, s.runtime, s.runsc, s.flags)
 	for _, name := range serviceEnv {
 		if name != "PATH" && name != "DBUS_SESSION_BUS_ADDRESS" {
-			fmt.Fprintf(h, "%s=%s\n", name, os.Getenv(name))
+			value, _ := serviceVariable(name)
+			fmt.Fprintf(h, "%s=%s\n", name, value)
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:4])
+}
+
+// serviceVariable returns what the service gets of one of serviceEnv. Those of a login are only useful if they are this user's.
+func serviceVariable(name string) (string, bool) {
+	value, ok := os.LookupEnv(name)
+	switch name {
+	case "XDG_RUNTIME_DIR":
+		value = rundir.Login()
+		ok = value != ""
+	case "DBUS_SESSION_BUS_ADDRESS":
+		ok = ok && rundir.BusAt(value)
+	}
+	return value, ok
 }
 
 // configure writes the files that the service reads and gives its environment.
 func (s *service) configure(ctx context.Context) ([]string, error) {
 	env := []string{"LANG=C.UTF-8"}
 	for _, name := range serviceEnv {
-		if v, ok := os.LookupEnv(name); ok {
+		if v, ok := serviceVariable(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
@@ -129,19 +143,15 @@ func (s *service) writeConf(name, runtime string) (string, error) {
 	return writeFile(s.dir, name, []byte(b.String()), 0o600)
 }
 
-// cgroupManager returns systemd only if systemd runs.
+// cgroupManager returns systemd only if systemd runs and can be reached.
 func cgroupManager() string {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return "cgroupfs"
 	}
-	if os.Getuid() == 0 {
+	if os.Getuid() == 0 || rundir.Bus(rundir.Login(), os.Getenv("DBUS_SESSION_BUS_ADDRESS")) {
 		return "systemd"
 	}
-	bus := filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "bus")
-	if _, err := os.Stat(bus); err != nil && os.Getenv("DBUS_SESSION_BUS_ADDRESS") == "" {
-		return "cgroupfs"
-	}
-	return "systemd"
+	return "cgroupfs"
 }
 
 // capped returns the lower of want and this process's hard limit, which our children can't exceed without

@@ -307,3 +307,15 @@ func TestTheFeaturesOfARuntimeAreThoseItLists(t *testing.T) {
 	info.Host.OCIRuntime.Version = "runc version 1.1.5+ds1\ncommit: 1.1.5+ds1-1+deb12u1\nspec: 1.0.2-dev"
 	require.Empty(t, info.runtimeFeatures())
 }
+
+// TestABusThatIsNotThereIsNotPassedOn: after su the variable has the address of the user before.
+func TestABusThatIsNotThereIsNotPassedOn(t *testing.T) {
+	bus := filepath.Join(t.TempDir(), "bus")
+	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path="+bus)
+	_, ok := serviceVariable("DBUS_SESSION_BUS_ADDRESS")
+	require.False(t, ok)
+	require.NoError(t, os.WriteFile(bus, nil, 0o600))
+	address, ok := serviceVariable("DBUS_SESSION_BUS_ADDRESS")
+	require.True(t, ok)
+	require.Equal(t, "unix:path="+bus, address)
+}

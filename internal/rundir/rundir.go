@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxSocketPath is the longest path of a unix socket, in bytes, that works everywhere: sun_path has
@@ -27,16 +31,42 @@ func defaultOf(uid int) string {
 		return "/run/wisbox"
 	}
 	user := strconv.Itoa(uid)
-	if dir := firstOfOurs(os.Getenv("XDG_RUNTIME_DIR"), "/run/user/"+user); dir != "" {
+	if dir := firstOfOurs(MaxSocketPath/2, os.Getenv("XDG_RUNTIME_DIR"), "/run/user/"+user); dir != "" {
 		return filepath.Join(dir, "wisbox")
 	}
 	return filepath.Join("/tmp", "wisbox-"+user)
 }
 
-// firstOfOurs returns the first directory that belongs to us and leaves room for a socket.
-func firstOfOurs(dirs ...string) string {
+// Login returns the runtime directory of this user's login, or "" if there is none: $XDG_RUNTIME_DIR, or /run/user/UID if
+// the variable is missing, as in cron jobs, or has another user's directory, as after su. For root it is the variable.
+func Login() string { return loginOf(os.Getuid(), "/run/user/"+strconv.Itoa(os.Getuid())) }
+
+func loginOf(uid int, usual string) string {
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	if uid == 0 {
+		return dir
+	}
+	return firstOfOurs(math.MaxInt, dir, usual)
+}
+
+// Bus reports whether the user's own systemd can be reached, which gives the containers of a user cgroups with limits: by
+// the socket in dir, which Login returned, or by address, which is that of $DBUS_SESSION_BUS_ADDRESS.
+func Bus(dir, address string) bool {
+	return BusAt(address) || dir != "" && unix.Access(filepath.Join(dir, "bus"), unix.W_OK) == nil
+}
+
+// BusAt reports whether address is a bus that this user may use, as far as its file shows. It isn't after su, which keeps
+// the variable of the user before.
+func BusAt(address string) bool {
+	path, isPath := strings.CutPrefix(address, "unix:path=")
+	path, _, _ = strings.Cut(path, ",")
+	return address != "" && (!isPath || unix.Access(path, unix.W_OK) == nil)
+}
+
+// firstOfOurs returns the first directory that belongs to us and has a path shorter than limit.
+func firstOfOurs(limit int, dirs ...string) string {
 	for _, dir := range dirs {
-		if dir != "" && len(dir) < MaxSocketPath/2 && OwnedByUs(dir) == nil {
+		if dir != "" && len(dir) < limit && OwnedByUs(dir) == nil {
 			return dir
 		}
 	}
