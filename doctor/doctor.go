@@ -160,7 +160,11 @@ func (e *examination) say(lines ...Line) {
 func (e *examination) run(ctx context.Context) {
 	service, err := e.host.Service(ctx)
 	if err != nil {
-		e.say(Line{"podman", Broken, text(err), podmanFix})
+		fix := podmanFix
+		if e.withoutLogin() {
+			fix = busFix
+		}
+		e.say(Line{"podman", Broken, text(err), fix})
 		e.say(e.rootless(ctx)...)
 		e.say(Line{"sessions", Skipped, "nothing can be tried without Podman", ""})
 		return

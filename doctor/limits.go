@@ -32,6 +32,8 @@ func (t *trial) fix(name string) string {
 		return "use a Podman of 4.3 or later with runc or crun"
 	case s.Rootless && s.CgroupVersion == "v1":
 		return cgroupV1Fix
+	case t.e.withoutBus():
+		return busFix
 	case s.Rootless:
 		return delegateFix
 	}

@@ -145,6 +145,11 @@ func (e *examination) cgroup() Line {
 		l.Detail += ": a user without rights can set no limit there"
 		return l
 	}
+	if e.withoutBus() {
+		l.Status, l.Fix = NotEnforced, busFix
+		l.Detail += ": you have no session bus here, by which systemd would give your programs cgroups with limits"
+		return l
+	}
 	if missing := e.undelegated(); len(missing) > 0 {
 		l.Status, l.Fix = NotEnforced, delegateFix
 		l.Detail += ": not delegated to you: " + strings.Join(missing, ", ")
@@ -155,7 +160,25 @@ func (e *examination) cgroup() Line {
 const (
 	cgroupV1Fix = "boot with cgroup v2 (kernel parameter systemd.unified_cgroup_hierarchy=1), or run Podman as root"
 	delegateFix = "delegate them, as root: systemctl edit user@.service, with the lines [Service] and Delegate=cpu cpuset io memory pids, then log in again"
+	busFix      = "log in by ssh or at a console, not by su or sudo; for a user who doesn't log in, run as root: loginctl enable-linger USER; the bus is in the package dbus-user-session of Debian and Ubuntu"
 )
+
+// withoutBus reports whether Podman of a user makes cgroups by itself on a machine with systemd, which lets it make none.
+func (e *examination) withoutBus() bool {
+	return e.exists("run/systemd/system") && e.service.Rootless && e.service.CgroupManager == "cgroupfs"
+}
+
+// withoutLogin reports whether systemd has no runtime directory for this user, without which Podman doesn't start if it
+// had one before: its storage keeps the path.
+func (e *examination) withoutLogin() bool {
+	uid := patient().Uid
+	return uid != "0" && e.exists("run/systemd/system") && !e.exists("run/user/"+uid)
+}
+
+func (e *examination) exists(path string) bool {
+	_, err := os.Stat(filepath.Join(e.opts.Root, path))
+	return err == nil
+}
 
 // undelegated returns the controllers that the user's own cgroups lack.
 func (e *examination) undelegated() (missing []string) {

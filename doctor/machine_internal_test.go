@@ -56,6 +56,24 @@ func TestEachMissingPrerequisiteOfAUserIsBroken(t *testing.T) {
 	assert.NotEmpty(t, e.namespaces().Fix)
 }
 
+func TestAUserWithoutASessionBusHasARemedyOfItsOwn(t *testing.T) {
+	e := at(t, map[string]string{"run/systemd/system/x": ""})
+	e.service = Service{Rootless: true, CgroupVersion: "v2", CgroupManager: "cgroupfs"}
+	assert.Equal(t, NotEnforced, e.cgroup().Status)
+	for _, fix := range []string{e.cgroup().Fix, (&trial{e: e}).fix("memory")} {
+		assert.Contains(t, fix, "enable-linger")
+	}
+	e.service.CgroupManager = "systemd"
+	assert.Equal(t, OK, e.cgroup().Status)
+	e = at(t, nil)
+	e.service = Service{Rootless: true, CgroupVersion: "v2", CgroupManager: "cgroupfs"}
+	assert.Equal(t, OK, e.cgroup().Status, "without systemd the experiments decide")
+	assert.False(t, e.withoutLogin())
+	uid := patient().Uid
+	assert.Equal(t, uid != "0", at(t, map[string]string{"run/systemd/system/x": ""}).withoutLogin())
+	assert.False(t, at(t, map[string]string{"run/systemd/system/x": "", "run/user/" + uid + "/bus": ""}).withoutLogin())
+}
+
 func TestVersionsAreCompared(t *testing.T) {
 	assert.Equal(t, version{1, 1, 5}, parseVersion("runc 1.1.5+ds1"))
 	assert.Equal(t, version{6, 18, 44}, parseVersion("6.18.44-fc-v657"))

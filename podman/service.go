@@ -74,6 +74,7 @@ func (e *startError) hint() string {
 		{"/proc/self/uid_map", "the kernel refused a user namespace"},
 		{"oci runtime", "it finds no OCI runtime: install runc or crun"},
 		{"no space left", "its storage is full"},
+		{"mkdir /run/user/", "the user has no login, whose runtime directory podman's storage needs: log in by ssh or at a console, or run as root: loginctl enable-linger USER"},
 		{"permission denied", "permission denied in its storage or runtime directory"},
 	} {
 		if strings.Contains(low, h.says) {

@@ -294,6 +294,8 @@ func TestAServiceThatDidNotStartSaysWhatIsMissing(t *testing.T) {
 	for tail, want := range map[string]string{
 		`Error: default OCI runtime "crun" not found: invalid argument`: "install runc or crun",
 		`exec: "newuidmap": executable file not found in $PATH`:         "uidmap",
+		// of Podman 4.3, for a user who had a login when the storage was made
+		`level=warning msg="RunRoot is pointing to a path (/run/user/1000/containers) which is not writable."` + "\nError: creating events dirs: mkdir /run/user/1000: permission denied": "loginctl enable-linger",
 		"something else": "it did not start",
 	} {
 		require.Contains(t, (&startError{tail: tail}).hint(), want)
