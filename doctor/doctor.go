@@ -66,6 +66,7 @@ type Service struct {
 	RuntimeFeatures                []string // e.g. +SECCOMP, of crun; nil if they aren't known
 	Rootless                       bool
 	ChangesDevices                 bool // the runtime may change device nodes of the host
+	SELinux                        bool // containers have labels
 	CgroupVersion, CgroupManager   string
 	StorageDriver                  string
 }

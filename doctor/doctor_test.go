@@ -229,6 +229,18 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 	}
 }
 
+func TestSELinuxIsAskedWhyNoProgramRuns(t *testing.T) {
+	for _, enabled := range []bool{false, true} {
+		h := well()
+		h.noProgram, h.service.SELinux = errors.New("the container is stopped"), enabled
+		for _, l := range doctor.Examine(t.Context(), h, machine(t)).Lines {
+			if l.Name == "first program" {
+				assert.Equal(t, enabled, strings.Contains(l.Fix, "ausearch"), l.Fix)
+			}
+		}
+	}
+}
+
 // A session that can't be created doesn't hide lines: its checks are skipped, and its failure is
 // reported even if the others succeed.
 func TestWhatCouldNotBeTriedIsSkipped(t *testing.T) {

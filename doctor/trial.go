@@ -130,7 +130,11 @@ func skipped(these []look, why string) (lines []Line) {
 func (t *trial) first(ctx context.Context, began time.Time) Line {
 	res, _, err := t.run(ctx, "true")
 	if err != nil {
-		return Line{"first program", Broken, text(err), "run `wisbox --debug run -- true`: it shows Podman's answer"}
+		fix := "run `wisbox --debug run -- true`: it shows Podman's answer"
+		if t.e.service.SELinux {
+			fix = "ask SELinux, which may have denied it: ausearch -m avc -ts recent; else " + fix
+		}
+		return Line{"first program", Broken, text(err), fix}
 	}
 	if res.Status != sandbox.StatusExited || res.ExitCode != 0 {
 		return Line{"first program", Broken, fmt.Sprintf("`true` ended as %s, exit code %d", res.Status, res.ExitCode), "make the image again with: wisbox image build"}

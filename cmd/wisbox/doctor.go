@@ -92,7 +92,7 @@ func (p patient) Service(ctx context.Context) (doctor.Service, error) {
 	s, err := p.b.Service(ctx)
 	return doctor.Service{
 		From: s.From, Version: s.Version, Runtime: s.Runtime, RuntimePackage: s.RuntimePackage, RuntimeFeatures: s.Features, Kernel: s.Kernel, Rootless: s.Rootless, ChangesDevices: s.ChangesDevices,
-		CgroupVersion: s.CgroupVersion, CgroupManager: s.CgroupManager, StorageDriver: s.StorageDriver,
+		CgroupVersion: s.CgroupVersion, CgroupManager: s.CgroupManager, StorageDriver: s.StorageDriver, SELinux: s.SELinuxEnabled,
 	}, err
 }
 
