@@ -4,11 +4,14 @@
 #
 #     scripts/vm/disk.sh SUITE
 #
+# SUITE is bookworm or trixie, or with -selinux after it, one with SELinux in place of
+# AppArmor, in permissive mode until somebody says `setenforce 1` inside.
 # .cache/vm/SUITE gets disk.img, vmlinuz, initrd.img and a key for ssh. The packages
 # are installed once, into root.tar; another image of wisbox costs a minute.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 suite=$1
+debian=${suite%-selinux}
 here=$PWD/scripts/vm
 place=${WISBOX_VM:-$PWD/.cache/vm}/$suite
 root=$place/root
@@ -21,15 +24,16 @@ sources() {
     lists=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Origin: Debian' | sort -u)
     archive=$(awk '$2 !~ /-/ { print $1; exit }' <<<"$lists")
     security=$(awk '$2 ~ /-security$/ { print $1; exit }' <<<"$lists")
-    echo "deb ${archive:-http://deb.debian.org/debian} $suite main"
-    [ -z "$security" ] || echo "deb $security $suite-security main"
+    echo "deb ${archive:-http://deb.debian.org/debian} $debian main"
+    [ -z "$security" ] || echo "deb $security $debian-security main"
 }
 
 packages() {
     local names="linux-image-cloud-amd64 initramfs-tools systemd-sysv udev dbus dbus-user-session libpam-systemd libnss-systemd
         apparmor openssh-server sudo iproute2 procps ca-certificates curl git make python3 e2fsprogs busybox-static
         podman crun runc uidmap slirp4netns fuse-overlayfs netavark"
-    [ "$suite" = bookworm ] || names+=" passt"
+    [ "$debian" = bookworm ] || names+=" passt"
+    [ "$debian" = "$suite" ] || names+=" selinux-basics selinux-policy-default auditd"
     # shellcheck disable=SC2086 # names are words
     printf '%s,' $names | sed 's/,$//'
 }
@@ -41,7 +45,7 @@ install_packages() {
     echo "vm: installing $suite, some minutes"
     # A mirror that is a snapshot has an expired list; signatures count all the same.
     sources | mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io --aptopt='Acquire::Check-Valid-Until "false"' \
-        --aptopt='Acquire::Retries "3"' --include="$wanted" "$suite" "$place/root.new.tar" -
+        --aptopt='Acquire::Retries "3"' --include="$wanted" "$debian" "$place/root.new.tar" -
     mv "$place/root.new.tar" "$place/root.tar"
     echo "$wanted" >"$place/packages"
 }
@@ -81,6 +85,12 @@ fill_stores() {
     python3 "$here/owners.py" "$root/home/user/.local"
 }
 
+# A disk without labels would spend its first boot on them.
+label() {
+    echo 'security=selinux selinux=1' >"$place/append"
+    chroot "$root" setfiles -F /etc/selinux/default/contexts/files/file_contexts /
+}
+
 make_disk() {
     echo "vm: making the disk of $suite"
     rm -rf --one-file-system "$root" "$place/disk.img" "$place/image"
@@ -88,6 +98,8 @@ make_disk() {
     tar -C "$root" -xf "$place/root.tar" --numeric-owner --xattrs --xattrs-include='*'
     configure
     fill_stores
+    : >"$place/append"
+    [ "$debian" = "$suite" ] || label
     cp "$root"/boot/vmlinuz-* "$place/vmlinuz"
     cp "$root"/boot/initrd.img-* "$place/initrd.img"
     truncate -s 16G "$place/disk.img"

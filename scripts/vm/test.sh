@@ -31,15 +31,17 @@ pack() {
     go test -c -vet=off -ldflags='-s -w' -o "$extra/integration.test" ./integration
     go test -c -vet=off -ldflags='-s -w' -tags="$tags,integration" -o "$extra/podman.test" ./podman
     # How much slower an emulated machine is, generously.
-    if [ -w /dev/kvm ]; then echo 1; else echo "${WISBOX_SLOW:-20}"; fi >"$extra/slow"
+    if [ "$("$vm" "$suite" accel)" = kvm ]; then echo 1; else echo "${WISBOX_SLOW:-20}"; fi >"$extra/slow"
     chmod -R a+rX "$extra"
 }
 
+# part WHO NAME [SHELL]: SHELL is a command line of root's.
 part() {
-    local who=$1 name=$2 log=$place/log-$1-$2.txt
+    local who=$1 name=$2 log=$place/log-$1-$2.txt as=("$1" 'bash -s')
+    [ $# -lt 3 ] || as=(root "$3")
     echo "--- $suite, $who: $name"
     { printf 'export CREATES=%q CHECKS=%q\n' "${WISBOX_VM_CREATES:-50}" "${WISBOX_VM_CHECKS:-}"; cat scripts/vm/inside/lib.sh "scripts/vm/inside/$name.sh"; echo 'exit $failed'; } |
-        "$vm" "$suite" in "$who" 'bash -s' 2>&1 | tee "$log" || failed+=("$who: $name")
+        "$vm" "$suite" in "${as[@]}" 2>&1 | tee "$log" || failed+=("$who: $name")
 }
 
 # Some parts have two halves, with something of the machine's between them.
@@ -54,6 +56,10 @@ whole() {
         part "$who" unit-1
         "$vm" "$suite" in user 'for _ in $(seq 300); do [ -d /run/user/0 ] || break; sleep 1; done' # the last login of root has ended
         part "$who" unit-2
+        ;;
+    nologin)
+        "$vm" "$suite" in root 'for _ in $(seq 300); do [ -d /run/user/1000 ] || break; sleep 1; done'
+        part "$who" nologin 'systemd-run --quiet --wait --pipe --property=User=user bash -s'
         ;;
     reboot)
         part "$who" reboot-1
@@ -74,7 +80,9 @@ failed=()
 [ ${#chosen[@]} -gt 0 ] || rm -f "$place"/log-*.txt
 for login in $logins; do
     parts=("${chosen[@]}")
-    [ ${#parts[@]} -gt 0 ] || parts=("${usual[@]}" "$([ "$login" = root ] && echo unit || echo nobus)" reboot)
+    if [ ${#parts[@]} = 0 ]; then
+        if [ "$login" = root ]; then parts=("${usual[@]}" unit reboot); else parts=("${usual[@]}" nobus nologin reboot); fi
+    fi
     for name in "${parts[@]}"; do whole "$login" "$name"; done
 done
 [ ${#failed[@]} -gt 0 ] || { echo "vm: everything holds on $suite"; exit 0; }

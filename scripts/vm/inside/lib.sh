@@ -11,7 +11,7 @@ failed=0
 check() {
     local began=$SECONDS script out rc=0
     script=$(cat)
-    out=$(timeout -k 10 "${LIMIT:-900}" bash -xeuo pipefail -c "$(declare -f json cgroup fails podman); $script" </dev/null 2>&1) || rc=$?
+    out=$(timeout -k 10 "${LIMIT:-900}" bash -O inherit_errexit -xeuo pipefail -c "$(declare -f json cgroup fails podman no_containers); $script" </dev/null 2>&1) || rc=$?
     if [ $rc = 0 ]; then
         printf 'ok      %s (%d s)\n' "$1" $((SECONDS - began))
     else
@@ -24,8 +24,15 @@ check() {
 # fails COMMAND…: the opposite of its outcome. A plain ! would not end the check.
 fails() { if "$@"; then return 1; fi; }
 
-# A user's plain Podman of Debian 12 has another store than wisbox's.
-podman() { command podman --storage-driver overlay "$@"; }
+# A user's plain Podman of Debian 12 has another store than wisbox's. Root's of Debian 13 refuses to be told the driver.
+podman() { if [ "$(id -u)" = 0 ]; then command podman "$@"; else command podman --storage-driver overlay "$@"; fi; }
+
+# no_containers fails if there is one, or if Podman can't say.
+no_containers() {
+    local all
+    all=$(podman ps -aq)
+    [ -z "$all" ]
+}
 
 # json EXPRESSION: of the JSON in the standard input, called d.
 json() { python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }

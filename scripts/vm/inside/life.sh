@@ -58,5 +58,5 @@ E
 
 check 'nothing is left' <<'E'
 wisbox rm v twin
-[ -z "$(podman ps -aq)" ]
+no_containers
 E

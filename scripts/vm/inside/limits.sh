@@ -83,5 +83,5 @@ E
 
 check 'nothing is left' <<'E'
 wisbox rm lim
-[ -z "$(podman ps -aq)" ]
+no_containers
 E

@@ -4,5 +4,5 @@ wisbox --json ps stay | tee /dev/stderr | json 'd["processes"][0]["state"]' | gr
 [ "$(pgrep -fc '__hold stay$')" = 1 ]
 wisbox log verify stay
 wisbox rm stay
-[ -z "$(podman ps -aq)" ]
+no_containers
 E

@@ -17,7 +17,7 @@ E
 check 'nothing is left' <<'E'
 wisbox rm kept frozen
 wisbox prune
-[ -z "$(podman ps -aq)" ]
+no_containers
 mount >mounts
 fails grep wisbox/sessions mounts
 [ -z "$(losetup -a)" ]

@@ -39,5 +39,5 @@ kill "$(cat serve.pid)"
 while kill -0 "$(cat serve.pid)" 2>/dev/null; do sleep 1; done
 wisbox prune
 [ "$(wisbox --json ls | json 'len(d["sessions"])')" = 0 ]
-[ -z "$(podman ps -aq)" ]
+no_containers
 E

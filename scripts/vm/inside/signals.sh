@@ -60,7 +60,7 @@ E
 check 'nothing is left' <<'E'
 wisbox rm sig
 [ "$(wisbox --json ls | json 'len(d["sessions"])')" = 0 ]
-[ -z "$(podman ps -aq)" ]
+no_containers
 E
 
 check 'the kernel forbade no signal' <<'E'

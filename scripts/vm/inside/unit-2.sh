@@ -10,5 +10,5 @@ check 'so does one without a runtime directory' <<'E'
 [ "$(pgrep -fc '__hold unit$')" = 1 ]
 LIMIT=200 env -u XDG_RUNTIME_DIR wisbox rm unit
 fails pgrep -f '__hold unit$'
-[ -z "$(podman ps -aq)" ]
+no_containers
 E
