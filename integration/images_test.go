@@ -38,6 +38,11 @@ func TestTheDefaultImageHasWhatADeveloperExpects(t *testing.T) {
 printf '[project]\nname = "hello"\nversion = "1"\n[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n' >p/pyproject.toml &&
 pip install -q ./p && python3 -m hello && python3 -m venv x && x/bin/pip install -q -e ./p && x/bin/python -m hello && x/bin/pip wheel -q --no-deps -w w ./p && ls w`,
 			"42\n42\nhello-1-py3-none-any.whl\n"},
+		"a package that names wheel": {`cd $(mktemp -d) && mkdir p && touch p/other.py &&
+printf '[project]\nname = "other"\nversion = "1"\n[build-system]\nrequires = ["setuptools", "wheel"]\nbuild-backend = "setuptools.build_meta"\n' >p/pyproject.toml && pip install -q --target t ./p && ls t/other.py`,
+			"t/other.py\n"},
+		"time zones": {`TZ=Europe/Berlin date -d 2026-07-01T12:00Z +%H:%M; python3 -c 'import zoneinfo, datetime as d; print(d.datetime(2026, 1, 1, 12, tzinfo=d.UTC).astimezone(zoneinfo.ZoneInfo("America/New_York")).hour)'`,
+			"14:00\n7\n"},
 		"no index": {"pip install nothing-of-that-name 2>&1 | tail -n 1", "ERROR: No matching distribution found for nothing-of-that-name\n"},
 		"git": {"cd $(mktemp -d) && git init -q && git commit -q --allow-empty -m x && git log --format='%an <%ae> %s' && git branch --show-current; git config --get-all safe.directory",
 			"wisbox <wisbox@localhost> x\nmain\n*\n"},
