@@ -10,6 +10,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
+// patchName is the tool, and the client as which it reads files that a patch replaces.
+const patchName = "apply_patch"
+
 // patcher is OpenAI's apply_patch.
 type patcher struct{ to Caller }
 
@@ -108,6 +111,7 @@ type plan struct {
 // patchedState is a file between two parts of a patch.
 type patchedState struct {
 	gone bool
+	read bool    // the file on disk could be read
 	late bool    // a file was removed at its path before: its steps come last
 	text *string // its content, if that is known
 	from string  // its path on disk before the patch; "" if the patch adds it
@@ -163,6 +167,7 @@ func (p *plan) state(ctx context.Context, path string) (*patchedState, error) {
 	_, err := ask[page](ctx, p.to, "read_file", args{"file_path": path, "encoding": "base64", "limit": 1})
 	switch tool.KindOf(err) {
 	case "":
+		s.read = true
 	case tool.NotFound:
 		s.gone = true
 	case tool.Escape, tool.Permission, tool.NotRegular: // it can be removed and moved
@@ -171,6 +176,21 @@ func (p *plan) state(ctx context.Context, path string) (*patchedState, error) {
 	}
 	p.files[key] = s
 	return s, nil
+}
+
+// place returns the state of a file that a part of the patch puts there. It reads as another client: with the option
+// ReadBeforeWrite, only the client's own reading permits it to replace a file.
+func (p *plan) place(ctx context.Context, path string) (*patchedState, error) {
+	return p.state(tool.WithClient(ctx, patchName), path)
+}
+
+// ask adds a step that fails if the client may not replace the file.
+func (p *plan) ask(s *patchedState) {
+	if path := s.from; s.read && path != "" {
+		p.edits = append(p.edits, step{do: func(ctx context.Context) error {
+			return do(ctx, p.to, "write_file", args{"file_path": path, "content": "", "mode": "append"})
+		}})
+	}
 }
 
 // existing returns the state of a file that exists.
@@ -191,7 +211,7 @@ func (p *plan) then(s *patchedState, next step) {
 }
 
 func (p *plan) create(ctx context.Context, f filePatch) (replaces bool, err error) {
-	s, err := p.state(ctx, f.path)
+	s, err := p.place(ctx, f.path)
 	if err != nil {
 		return false, err
 	}
@@ -203,6 +223,7 @@ func (p *plan) create(ctx context.Context, f filePatch) (replaces bool, err erro
 		if p.rewrite(ctx, s, f.path, text) {
 			return true, nil
 		}
+		p.ask(s)
 		if err := p.remove(ctx, f.path); err != nil {
 			return true, err
 		}
@@ -223,7 +244,7 @@ func (p *plan) create(ctx context.Context, f filePatch) (replaces bool, err erro
 // rewrite replaces the text of a file, which keeps its mode. It reports false if the file isn't one whose text can be read.
 func (p *plan) rewrite(ctx context.Context, s *patchedState, file, text string) bool {
 	if s.text == nil {
-		whole, err := readWhole(ctx, p.to, s.from)
+		whole, err := readWhole(tool.WithClient(ctx, patchName), p.to, s.from)
 		if err != nil {
 			return false
 		}
@@ -259,11 +280,12 @@ func (p *plan) move(ctx context.Context, from, to string) (replaces bool, err er
 	if err != nil {
 		return false, err
 	}
-	target, err := p.state(ctx, to)
+	target, err := p.place(ctx, to)
 	if err != nil {
 		return false, err
 	}
 	if replaces = !target.gone; replaces { // it is removed once the other file is there
+		p.ask(target)
 		aside := beside(to)
 		p.then(target, step{do: p.renaming(to, aside), undo: p.renaming(aside, to)})
 		p.last = append(p.last, step{do: func(ctx context.Context) error { return do(ctx, p.to, "rm", args{"path": aside}) }})

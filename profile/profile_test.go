@@ -188,6 +188,33 @@ func TestAPatchReplacesAFileThatIsThere(t *testing.T) {
 	}
 }
 
+// TestAPatchReplacesNothingThatItsClientMustReadBefore, with the option ReadBeforeWrite.
+func TestAPatchReplacesNothingThatItsClientMustReadBefore(t *testing.T) {
+	for name, part := range map[string]string{
+		"an addition": "*** Add File: f\n+new", "a move": "*** Update File: mine\n*** Move to: f", "bytes": "*** Add File: bin\n+new", "a move onto bytes": "*** Update File: mine\n*** Move to: bin",
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, tmp := open(t), open(t)
+			files, err := vfs.New(&vfs.Options{Root: root, Tmp: tmp, ReadBeforeWrite: true})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = files.Close() })
+			base := tool.NewSet(files.Tools()...)
+			set, err := profile.New("openai", base, base)
+			require.NoError(t, err)
+			put(t, root, "f", "another client's\n")
+			put(t, root, "bin", "\xff")
+			put(t, root, "mine", "mine\n")
+			err = patch(t, set, part)
+			assert.Equal(t, tool.Conflict, tool.KindOf(err), "%v", err)
+			assert.Equal(t, "another client's\n", get(t, root, "f"))
+			assert.Equal(t, "\xff", get(t, root, "bin"))
+			assert.Equal(t, "mine\n", get(t, root, "mine"))
+			require.NoError(t, patch(t, set, "*** Add File: new\n+1\n*** Add File: new\n+2", "*** Update File: f\n@@\n+a line"), "what it has made, and what it has found by its lines")
+			require.NoError(t, patch(t, set, "*** Add File: f\n+new"))
+		})
+	}
+}
+
 func namesOf(t *testing.T, root *os.Root) (names []string) {
 	t.Helper()
 	all, err := fs.ReadDir(root.FS(), ".")
