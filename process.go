@@ -319,7 +319,7 @@ func elsewhere(err error) error {
 	if tool.KindOf(err) != tool.NotFound {
 		return err
 	}
-	return tool.Errorf(tool.NotFound, "process not found in this session; process_list lists the processes").In("process_id").Because(err)
+	return tool.Errorf(tool.NotFound, "process not found in this session; `wisbox ps SESSION` lists the processes").In("process_id").Because(err)
 }
 
 // processStart describes how to start a program that belongs to the session.
