@@ -46,7 +46,7 @@ func TestEventsAreDeclared(t *testing.T) {
 			seen[name] = true
 			assert.Contains(t, strings.Fields(s.events), name, s.name)
 		}
-		for _, name := range strings.Fields(s.events) {
+		for name := range strings.FieldsSeq(s.events) {
 			_, isTool := set.Lookup(name)
 			assert.True(t, seen[name] && !isTool, "%s has no event %s", s.name, name)
 		}

@@ -483,7 +483,7 @@ func (g *guest) take(o *SessionOptions, asked farOptions) error {
 
 // takeOne joins one setting, whose server's own is at most most.
 func (g *guest) takeOne(f settings.Field, own, asked, most reflect.Value) error {
-	if d, ok := asked.Interface().(time.Duration); ok {
+	if d, ok := reflect.TypeAssert[time.Duration](asked); ok {
 		if err := g.within(f.Name, d); err != nil {
 			return err
 		}

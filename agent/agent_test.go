@@ -197,7 +197,7 @@ NoNewPrivs:	1
 2
 3
 0022
-`, got.out[:strings.Index(got.out, "LANG=")])
+`, strings.SplitN(got.out, "LANG=", 2)[0])
 	require.Contains(t, got.out, "LANG=C.UTF-8\n")
 	require.NotContains(t, got.out, "HOME=", "the host names it")
 }

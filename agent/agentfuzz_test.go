@@ -197,7 +197,7 @@ func sayToAgent(t testing.TB, said []byte) {
 	case <-answered:
 	case <-time.After(200 * time.Millisecond): // the ping was taken for the rest of another frame
 	}
-	conn.(*net.UnixConn).CloseWrite()
+	_ = conn.(*net.UnixConn).CloseWrite()
 	require.NoError(t, <-ended)
 	conn.Close()
 	next, err := Dial(t.Context(), a.Connect(t))
@@ -258,7 +258,7 @@ func orphans() (left []string) {
 	tasks, _ := os.ReadDir("/proc/self/task")
 	for _, task := range tasks {
 		children, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
-		for _, child := range strings.Fields(string(children)) {
+		for child := range strings.FieldsSeq(string(children)) {
 			pid, _ := strconv.Atoi(child)
 			if got, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); got == 0 {
 				args, _ := os.ReadFile("/proc/" + child + "/cmdline")

@@ -62,7 +62,7 @@ func Dial(ctx context.Context, stream io.ReadWriteCloser) (*Conn, error) {
 	case err = <-shaken:
 	case <-ctx.Done():
 		stream.Close()
-		<-shaken
+		<-shaken //nolint:errcheck // ctx is the cause
 		err = fmt.Errorf("%w: the agent did not start in time: %w", sandbox.ErrUnavailable, ctx.Err())
 	}
 	if err != nil {
@@ -182,9 +182,9 @@ func (c *Conn) EndAll(status sandbox.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for number := range c.calls {
-		go c.out.write(wire.Kill, number, []byte(status))
+		go func() { _ = c.out.write(wire.Kill, number, []byte(status)) }() // a connection that is lost has no programs
 	}
-	go c.out.write(wire.Kill, 0, []byte(status)) // and programs without a call
+	go func() { _ = c.out.write(wire.Kill, 0, []byte(status)) }() // and programs without a call
 }
 
 // Leave makes the agent end all programs and then itself. It returns when the connection has ended.

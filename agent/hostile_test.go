@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/sandbox"
@@ -219,15 +220,13 @@ func TestManyAtOnce(t *testing.T) {
 	f := start(t)
 	var wg sync.WaitGroup
 	for i := range 40 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			var out bytes.Buffer
 			got, err := f.Run(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "head -c 300000 /dev/zero; echo " + strconv.Itoa(i)}, Stdout: &out})
-			require.NoError(t, err)
-			require.Equal(t, 0, got.ExitCode)
-			require.Equal(t, 300001+len(strconv.Itoa(i)), out.Len())
-		}()
+			assert.NoError(t, err)
+			assert.Equal(t, 0, got.ExitCode)
+			assert.Equal(t, 300001+len(strconv.Itoa(i)), out.Len())
+		})
 	}
 	wg.Wait()
 }

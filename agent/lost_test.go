@@ -23,7 +23,7 @@ func childrenOf(t require.TestingT, pid int) []int {
 	var found []int
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
-		for _, word := range strings.Fields(string(text)) {
+		for word := range strings.FieldsSeq(string(text)) {
 			child, err := strconv.Atoi(word)
 			require.NoError(t, err)
 			found = append(found, child)

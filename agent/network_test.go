@@ -170,7 +170,7 @@ func TestWhoDoesNotReadKeepsNobodyWaiting(t *testing.T) {
 	other, its := carried(t, f)
 	go func() {
 		_, _ = io.Copy(its, its)
-		its.CloseWrite()
+		_ = its.CloseWrite()
 	}()
 	go func() {
 		_, err := other.Write(make([]byte, 4<<20))

@@ -130,7 +130,7 @@ func TestOnlyTheSocketAskedForIsTaken(t *testing.T) {
 			if answer.text != "" {
 				require.NoError(t, unix.Sendmsg(fds[1], []byte(answer.text), unix.UnixRights(answer.fds...), nil, 0))
 			}
-			unix.Shutdown(fds[1], unix.SHUT_WR)
+			_ = unix.Shutdown(fds[1], unix.SHUT_WR)
 			defer unix.Close(fds[1])
 			_, err = sockets.Listen(t.Context(), netip.AddrPortFrom(loopback, 0))
 			require.ErrorIs(t, err, sandbox.ErrUnavailable)

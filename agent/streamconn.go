@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -142,7 +143,7 @@ func (s *stream) over(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost = unix.ECONNRESET
-	if errno, ok := cause.(unix.Errno); ok {
+	if errno, ok := errors.AsType[unix.Errno](cause); ok {
 		s.lost = errno
 	} else if cause != nil {
 		s.lost = fmt.Errorf("%w: %w", s.lost, cause)
@@ -177,7 +178,7 @@ func (s *stream) Read(b []byte) (int, error) {
 			return n, nil
 		}
 		if end != nil {
-			if end == io.EOF {
+			if end == io.EOF { //nolint:errorlint // the error of a lost connection wraps it
 				return 0, io.EOF
 			}
 			return 0, s.failed("read", end)

@@ -88,7 +88,7 @@ func endBuild(service *os.Process, exited <-chan error) {
 	defer again.Stop()
 	for {
 		select {
-		case <-exited:
+		case <-exited: //nolint:errcheck // the build has its own
 			return
 		case <-late:
 			_ = service.Kill()

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -140,8 +141,8 @@ func readLog(path string) ([]logLine, error) {
 		files, seen, total = append(files, text), append(seen, info), total+len(text)
 	}
 	var all []logLine
-	for i := len(files) - 1; i >= 0; i-- {
-		for line := range bytes.Lines(files[i]) {
+	for _, file := range slices.Backward(files) {
+		for line := range bytes.Lines(file) {
 			if l, ok := parseLogLine(line); ok {
 				all = append(all, l)
 			}
@@ -183,8 +184,7 @@ func parseLogLine(line []byte) (l logLine, ok bool) {
 // newest returns the newest entries that belong to at most so many lines, within the bounds of what is kept.
 func newest(all []logLine, lines int) []logLine {
 	left, begun := sandbox.CompanionOutput, map[bool]bool{}
-	for i := len(all) - 1; i >= 0; i-- {
-		l := all[i]
+	for i, l := range slices.Backward(all) {
 		if l.whole || !begun[l.stderr] { // the end of a line
 			lines--
 		}
@@ -222,7 +222,7 @@ func (s *Sandbox) output(ctx context.Context, name string, lines int, stdout, st
 			continue
 		}
 		if l.whole {
-			l.text = append(l.text[:len(l.text):len(l.text)], '\n')
+			l.text = append(slices.Clip(l.text), '\n')
 		}
 		if _, err := to.Write(l.text); err != nil {
 			return err

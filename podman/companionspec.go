@@ -45,20 +45,20 @@ func (c companion) generate() *specgen.SpecGenerator {
 func (c companion) basics(g *specgen.ContainerBasicConfig) {
 	g.Name, g.Labels = c.name, c.labels
 	g.Env = maps.Clone(c.env) // beside the image's
-	g.EnvHost, g.HTTPProxy = ptr(false), ptr(false)
+	g.EnvHost, g.HTTPProxy = new(false), new(false)
 	g.Hostname = c.hostname
 	g.PidNS, g.UtsNS = private(), private()
-	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
+	g.StopSignal, g.StopTimeout = new(syscall.SIGKILL), new(uint(0))
 	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
 	g.LogConfiguration = &specgen.LogConfig{Driver: define.KubernetesLogging, Size: logFileSize, Path: c.log}
-	g.Passwd = ptr(false)
-	g.Terminal, g.Stdin = ptr(false), ptr(false)
+	g.Passwd = new(false)
+	g.Terminal, g.Stdin = new(false), new(false)
 }
 
 func (c companion) storage(g *specgen.ContainerStorageConfig) {
 	g.Image, g.RawImageName = c.image, c.image
 	g.ImageVolumeMode = "ignore"
-	g.Init = ptr(false)
+	g.Init = new(false)
 	g.IpcNS = private()
 	file := c.readOnly("noexec")
 	g.Mounts = []specs.Mount{
@@ -99,7 +99,7 @@ func (c companion) writable() []string {
 		dirs = append(dirs, dir)
 	}
 	slices.Sort(dirs)
-	return slices.Compact(slices.DeleteFunc(dirs, func(dir string) bool { return kernelDir(dir) }))
+	return slices.Compact(slices.DeleteFunc(dirs, kernelDir))
 }
 
 // kernelDir reports whether a directory is the kernel's.
@@ -113,14 +113,14 @@ func kernelDir(dir string) bool {
 }
 
 func (c companion) security(g *specgen.ContainerSecurityConfig) {
-	g.Privileged = ptr(false)
+	g.Privileged = new(false)
 	g.CapDrop, g.CapAdd = []string{"all"}, companionCaps
-	g.NoNewPrivileges = ptr(true)
+	g.NoNewPrivileges = new(true)
 	if c.stacked { // the service has no agent that could set the flag
 		g.ApparmorProfile = "unconfined"
 	}
 	g.SeccompProfilePath = c.files.seccomp
-	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(true), ptr(false)
+	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = new(true), new(false)
 	g.Umask = "0022"
 	g.Mask = masked
 	g.UserNS = specgen.Namespace{NSMode: specgen.FromContainer, Value: c.main}

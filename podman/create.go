@@ -63,7 +63,7 @@ func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin) (*S
 	}
 	started := time.Now()
 	s := b.newSandbox(spec, pin, c.imageEnv)
-	cleanup.Add(func() { s.Detach() })
+	cleanup.Add(func() { _ = s.Detach() })
 	if err := s.verify(ctx, c); err != nil {
 		return nil, err
 	}

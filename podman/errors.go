@@ -74,8 +74,7 @@ func says(err error, words ...string) bool {
 
 // isTransient reports whether an error is known to pass within moments.
 func isTransient(err error) bool {
-	var api *apiError
-	if errors.As(err, &api) {
+	if _, ok := errors.AsType[*apiError](err); ok {
 		return says(err, "database is locked", "resource busy", "resource temporarily unavailable", "ebusy")
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||

@@ -68,7 +68,7 @@ func (e *engine) attach(ctx context.Context, session string) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	r, err := upgrade(conn, e.base+apiPrefix+"/exec/"+session+"/start")
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -99,7 +99,7 @@ func upgrade(conn net.Conn, target string) (*bufio.Reader, error) {
 		return nil, err
 	}
 	r := bufio.NewReaderSize(conn, 64<<10)
-	resp, err := http.ReadResponse(r, req)
+	resp, err := http.ReadResponse(r, req) //nolint:bodyclose // the body of a switched connection is the connection
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (s *stream) lastWords() {
 		return
 	}
 	defer s.reading.Unlock()
-	s.conn.SetReadDeadline(time.Now().Add(patience.For(time.Second)))
+	_ = s.conn.SetReadDeadline(time.Now().Add(patience.For(time.Second)))
 	for s.left == 0 && s.nextFrame() == nil {
 	}
 }

@@ -147,7 +147,7 @@ func groupsOf(root string, pid int) map[string]string {
 	for line := range strings.Lines(string(data)) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, path, _ := strings.Cut(rest, ":")
-		for _, c := range strings.Split(controllers, ",") {
+		for c := range strings.SplitSeq(controllers, ",") {
 			groups[c] = path
 		}
 	}

@@ -139,7 +139,7 @@ func childrenOf(t *testing.T, pid int) (found []int) {
 	require.NoError(t, err)
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
-		for _, word := range strings.Fields(string(text)) {
+		for word := range strings.FieldsSeq(string(text)) {
 			child, err := strconv.Atoi(word)
 			require.NoError(t, err)
 			found = append(found, child)

@@ -40,7 +40,7 @@ func (b *Backend) remove(ctx context.Context, name string) error {
 		if ctx.Err() != nil || !pause(ctx, 2*try) {
 			break
 		}
-		b.unpause(ctx, name) // some versions don't remove a paused container
+		_ = b.unpause(ctx, name) // some versions don't remove a paused container
 	}
 	if err == nil {
 		return fail(sandbox.ErrUnavailable, nil, "podman reports that the container was removed, but it still exists; try again")

@@ -47,8 +47,8 @@ func (s *Sandbox) Resize(ctx context.Context, l sandbox.Limits) error {
 // cgroupLimits returns the limits that a container's cgroup has.
 func cgroupLimits(l sandbox.Limits) *specs.LinuxResources {
 	return &specs.LinuxResources{
-		CPU:    &specs.LinuxCPU{Period: ptr(uint64(cpuPeriod)), Quota: ptr(int64(math.Round(l.CPUs * cpuPeriod)))},
-		Memory: &specs.LinuxMemory{Limit: ptr(l.Memory), Swap: ptr(l.Memory)},
+		CPU:    &specs.LinuxCPU{Period: new(uint64(cpuPeriod)), Quota: new(int64(math.Round(l.CPUs * cpuPeriod)))},
+		Memory: &specs.LinuxMemory{Limit: new(l.Memory), Swap: new(l.Memory)},
 		Pids:   &specs.LinuxPids{Limit: l.PIDs},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,7 @@ func (s *service) chooseRuntime(ctx context.Context, env []string) string {
 		works, known := s.tryRuntime(ctx, env, name)
 		switch {
 		case works:
-			writeFile(s.dir, "runtime", []byte(bootID()+" "+name), 0o600)
+			_, _ = writeFile(s.dir, "runtime", []byte(bootID()+" "+name), 0o600)
 			return name
 		case !known && unsure == "":
 			unsure = name
@@ -70,7 +71,7 @@ func (s *service) tryRuntime(ctx context.Context, env []string, name string) (wo
 		ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, s.podman, args...)
-		cmd.Env, cmd.Dir = append(env[:len(env):len(env)], "CONTAINERS_CONF="+conf), s.dir
+		cmd.Env, cmd.Dir = append(slices.Clip(env), "CONTAINERS_CONF="+conf), s.dir
 		return errors.Join(cmd.Run(), ctx.Err())
 	}
 	err = s.devices.during(func() error {

@@ -86,7 +86,7 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if err = s.adopt(ctx, data); err == nil {
 		return s, nil
 	}
-	s.Detach()
+	_ = s.Detach()
 	if ctx.Err() != nil {
 		return nil, fail(ctx.Err(), err, "could not open the sandbox in time")
 	}
@@ -224,7 +224,7 @@ func (s *Sandbox) Detach() error {
 func (s *Sandbox) Close(ctx context.Context) error {
 	s.closing.Lock()
 	defer s.closing.Unlock()
-	s.Detach()
+	_ = s.Detach()
 	return s.b.remove(ctx, s.name)
 }
 

@@ -2,6 +2,7 @@ package podman
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -114,7 +115,7 @@ func parseProfile(data []byte) (p profile, err error) {
 			return p, fail(sandbox.ErrInvalid, nil, "the seccomp profile's syscalls[%d].action is %q, which is not an action", i, r.Action)
 		}
 		if r.Name != "" {
-			p.Syscalls[i].Names = append(r.Names, r.Name)
+			p.Syscalls[i].Names = append(slices.Clip(r.Names), r.Name)
 		}
 		if len(p.Syscalls[i].Names) == 0 {
 			return p, fail(sandbox.ErrInvalid, nil, "the seccomp profile's syscalls[%d] has no names", i)
@@ -125,10 +126,10 @@ func parseProfile(data []byte) (p profile, err error) {
 
 // jsonWords describes the position of a JSON error, without its content.
 func jsonWords(err error) string {
-	switch e := err.(type) {
-	case *json.SyntaxError:
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Sprintf("there is an error at byte %d", e.Offset)
-	case *json.UnmarshalTypeError:
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Sprintf("%s has the wrong type", e.Field)
 	}
 	return "it is cut off"

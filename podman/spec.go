@@ -81,7 +81,7 @@ func (c container) generate() *specgen.SpecGenerator {
 	g.CgroupsMode, g.CgroupParent = "enabled", c.parent
 	g.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
 	g.Sysctl = c.sysctls()
-	g.UseImageHosts = ptr(true) // Podman writes none: ours is mounted
+	g.UseImageHosts = new(true) // Podman writes none: ours is mounted
 	return g
 }
 
@@ -101,21 +101,21 @@ func (c container) basics(g *specgen.ContainerBasicConfig) {
 	}
 	argv := resident.InitArgv(resident.PathOf(resident.ProgramEnv(c.imageEnv)), most)
 	g.Entrypoint, g.Command = argv[:1], argv[1:]
-	g.Env, g.UnsetEnvAll = fixedEnv, ptr(true)
-	g.EnvHost, g.HTTPProxy = ptr(false), ptr(false)
+	g.Env, g.UnsetEnvAll = fixedEnv, new(true)
+	g.EnvHost, g.HTTPProxy = new(false), new(false)
 	g.Hostname = c.hostname
 	g.PidNS, g.UtsNS = private(), private()
-	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
+	g.StopSignal, g.StopTimeout = new(syscall.SIGKILL), new(uint(0))
 	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
 	g.LogConfiguration = &specgen.LogConfig{Driver: "none"}
-	g.Passwd = ptr(false)                       // the image's own, or ours is mounted
-	g.Terminal, g.Stdin = ptr(false), ptr(true) // a pipe: without it, stdin is the host's /dev/null, see hostDevices
+	g.Passwd = new(false)                       // the image's own, or ours is mounted
+	g.Terminal, g.Stdin = new(false), new(true) // a pipe: without it, stdin is the host's /dev/null, see hostDevices
 }
 
 func (c container) storage(g *specgen.ContainerStorageConfig) {
 	g.Image, g.RawImageName = c.image, c.image
 	g.ImageVolumeMode = "ignore"
-	g.Init = ptr(false)
+	g.Init = new(false)
 	g.IpcNS = private()
 	g.WorkDir = "/"
 	workspace := []string{"bind", "private", "rw", "nosuid", "nodev"}
@@ -215,12 +215,12 @@ func (c container) sysctls() map[string]string {
 }
 
 func (c container) security(g *specgen.ContainerSecurityConfig) {
-	g.Privileged = ptr(false)
+	g.Privileged = new(false)
 	g.User = "0:0"
 	g.CapDrop, g.CapAdd = []string{"all"}, agentCaps
-	g.NoNewPrivileges = ptr(!c.stacked)
+	g.NoNewPrivileges = new(!c.stacked)
 	g.SeccompProfilePath = c.files.seccomp
-	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(true), ptr(false)
+	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = new(true), new(false)
 	g.Umask = "0022"
 	g.Mask = masked
 	uids, gids := c.userns.idMaps()
@@ -249,5 +249,3 @@ func rlimit(name string, resource int, want int64) specs.POSIXRlimit {
 }
 
 func private() specgen.Namespace { return specgen.Namespace{NSMode: specgen.Private} }
-
-func ptr[T any](v T) *T { return &v }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/internal/undo"
@@ -129,7 +130,7 @@ func TestProgramsHaveTheImagesEnvironment(t *testing.T) {
 	require.Equal(t, "mine /opt/tool/bin:/bin\n", said(t, s, "echo $(tool) $PATH"))
 	again, err := h.Open(t.Context(), spec)
 	require.NoError(t, err)
-	defer again.Detach()
+	defer func() { assert.NoError(t, again.Detach()) }()
 	require.Equal(t, "mine /opt/tool/bin:/bin\n", said(t, again.(*Sandbox), "echo $(tool) $PATH"))
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", agentPID(t, s)))
 	if !errors.Is(err, fs.ErrPermission) { // rootless the agent is another user's

@@ -207,7 +207,7 @@ func pipeStream(data ...[]byte) *stream {
 	ours, theirs := net.Pipe()
 	go func() {
 		for _, d := range data {
-			theirs.Write(d)
+			_, _ = theirs.Write(d)
 		}
 		theirs.Close()
 	}()

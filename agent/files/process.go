@@ -55,7 +55,7 @@ func (p *process) isGone() bool {
 func (p *process) kill() {
 	p.in.Close()
 	p.out.Close()
-	go p.program.Kill() // a stopped agent must not delay the caller
+	go func() { _ = p.program.Kill() }() // a stopped agent must not delay the caller
 }
 
 // lost returns the error of an operation whose process failed: its message, or how it ended.

@@ -47,7 +47,7 @@ func (s *Server) workspace(c *Container) string {
 
 // execStart takes over the connection and joins it to the agent, as a relay does.
 func (s *Server) execStart(w http.ResponseWriter, r *http.Request) {
-	io.Copy(io.Discard, r.Body)
+	_, _ = io.Copy(io.Discard, r.Body)
 	s.mu.Lock()
 	one := s.sessions[r.PathValue("id")]
 	s.mu.Unlock()
@@ -58,16 +58,16 @@ func (s *Server) execStart(w http.ResponseWriter, r *http.Request) {
 	defer conn.Close()
 	fmt.Fprint(conn, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
 	if !slices.Equal(one.argv, []string{"/.wisbox-agent", "relay"}) {
-		conn.Write(Frame(2, "there is nothing but the agent to execute"))
+		_, _ = conn.Write(Frame(2, "there is nothing but the agent to execute"))
 		return
 	}
 	frames := one.agent.Connect(s.t)
 	defer frames.Close()
 	go func() {
-		io.Copy(frames, buffered)
+		_, _ = io.Copy(frames, buffered)
 		frames.Close()
 	}()
-	io.Copy(framed{conn}, frames)
+	_, _ = io.Copy(framed{conn}, frames)
 }
 
 // framed writes data as stdout frames of an attached stream.

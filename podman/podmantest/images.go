@@ -116,7 +116,7 @@ func applets(t testing.TB, dir string) []file {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range strings.Fields(string(names)) {
+	for name := range strings.FieldsSeq(string(names)) {
 		if name != "busybox" {
 			files = append(files, file{name: dir + name, link: "busybox", mode: 0o777})
 		}

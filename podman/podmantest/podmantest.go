@@ -74,7 +74,7 @@ func New(t testing.TB, image string) *Server {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: s.routes()}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Close()
 		os.RemoveAll(dir)
@@ -148,7 +148,7 @@ func Cut(w http.ResponseWriter, _ *http.Request) {
 
 // Text answers 200 with any text: garbage, half of a JSON object, megabytes.
 func Text(text string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(text)) }
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }
 }
 
 // Fails answers as Podman does if it fails.
@@ -156,6 +156,6 @@ func Fails(status int, message string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		json.NewEncoder(w).Encode(map[string]any{"cause": message, "message": message, "response": status})
+		_ = json.NewEncoder(w).Encode(map[string]any{"cause": message, "message": message, "response": status})
 	}
 }

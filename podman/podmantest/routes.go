@@ -56,7 +56,7 @@ func (s *Server) with(op withContainer) http.HandlerFunc {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v)
+	_ = json.NewEncoder(w).Encode(v)
 }
 
 func noContent(w http.ResponseWriter, _ *http.Request, _ *Container) {
@@ -65,7 +65,7 @@ func noContent(w http.ResponseWriter, _ *http.Request, _ *Container) {
 
 func (s *Server) ping(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Libpod-API-Version", "5.0.0")
-	w.Write([]byte("OK"))
+	_, _ = w.Write([]byte("OK"))
 }
 
 // Info is the answer to GET /info.
@@ -160,7 +160,7 @@ func (s *Server) inspect(w http.ResponseWriter, _ *http.Request, c *Container) {
 			}
 		} `json:"idmappings"`
 	}
-	json.Unmarshal(c.Spec, &asked)
+	_ = json.Unmarshal(c.Spec, &asked)
 	idMap := []string{}
 	for _, m := range asked.IDMappings.UIDMap {
 		idMap = append(idMap, fmt.Sprintf("%d:%d:%d", m.ContainerID, m.HostID, m.Size))

@@ -61,7 +61,7 @@ func (w *worker) move(from, to string) error {
 		flags = unix.RENAME_NOREPLACE
 	}
 	err = unix.Renameat2(fd(source), name, fd(target), base, flags)
-	if err != unix.EXDEV {
+	if !errors.Is(err, unix.EXDEV) {
 		return err
 	}
 	if err := w.copy(from, to); err != nil {
@@ -134,7 +134,7 @@ func (w *worker) remove(path string) error {
 }
 
 // isFull reports whether an error means that a directory isn't empty.
-func isFull(err error) bool { return err == unix.ENOTEMPTY || err == unix.EEXIST }
+func isFull(err error) bool { return errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) }
 
 // unlink removes a file, link or empty directory.
 func unlink(dir int, name string) error {

@@ -85,7 +85,7 @@ func (w *worker) read(path string) error {
 
 // ended treats an empty pipe as the end of the file.
 func ended(err error) error {
-	if err == unix.EAGAIN {
+	if errors.Is(err, unix.EAGAIN) {
 		return nil
 	}
 	return err
@@ -216,7 +216,7 @@ func follow(at string) (string, error) {
 // replace atomically creates or replaces a regular file.
 func replace(path string, mode uint32, exclusive bool, fill func(*os.File) error) error {
 	dir, base, err := openParent(path, false)
-	if err == unix.EBUSY {
+	if errors.Is(err, unix.EBUSY) {
 		return unix.EISDIR
 	}
 	if err != nil {

@@ -145,7 +145,7 @@ func (l *lister) walk(dir *os.File, prefix string, depth int) error {
 	for _, name := range names {
 		item, err := describe(fd(dir), name, false, l.w.ask.Attrs)
 		switch {
-		case err != nil && err != unix.ENOENT && prefix == "": // it can't be searched
+		case err != nil && !errors.Is(err, unix.ENOENT) && prefix == "": // it can't be searched
 			return at(name, err)
 		case err != nil:
 			continue // gone meanwhile

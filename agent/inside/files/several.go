@@ -153,7 +153,7 @@ func (s *stager) one(to string, in *bufio.Reader) error {
 		return err
 	}
 	dir, base, err := openParent(to, false)
-	if err == unix.EBUSY {
+	if errors.Is(err, unix.EBUSY) {
 		return unix.EISDIR
 	}
 	if err != nil {
@@ -325,7 +325,7 @@ func (s *staged) moveIn(n int, dir *os.File, beside, base string, exclusive bool
 			return s.replace(n, dir, beside, base)
 		}
 		err = unix.Renameat2(fd(dir), beside, fd(dir), base, unix.RENAME_NOREPLACE)
-		if err != unix.EEXIST { // it is there now
+		if !errors.Is(err, unix.EEXIST) { // it is there now
 			return err
 		}
 	}

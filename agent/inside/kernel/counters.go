@@ -150,7 +150,7 @@ func terminals() (max string, ok bool) {
 			continue
 		}
 		ok = true
-		for _, option := range strings.Split(words[3], ",") {
+		for option := range strings.SplitSeq(words[3], ",") {
 			if value, found := strings.CutPrefix(option, "max="); found {
 				max = value
 			}
@@ -219,7 +219,7 @@ func Candidates(name, search string) (paths []string) {
 	if strings.Contains(name, "/") {
 		return []string{name}
 	}
-	for _, dir := range strings.Split(search, ":") {
+	for dir := range strings.SplitSeq(search, ":") {
 		path := dir + "/" + name
 		var stat unix.Stat_t
 		if dir != "" && unix.Stat(path, &stat) == nil {

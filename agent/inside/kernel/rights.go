@@ -46,7 +46,7 @@ func AgentRights() (gaps []string) {
 	if unix.Kill(unix.Getpid(), 0) != nil { // a security module asks its rules even for one's own process
 		gaps = append(gaps, "a security module of this machine lets no program signal another, and time limits can't end one alone: look for DENIED operation=\"signal\" in the kernel's log")
 	}
-	prctl(unix.PR_SET_CHILD_SUBREAPER, 1)
+	_ = prctl(unix.PR_SET_CHILD_SUBREAPER, 1)
 	core := unix.Rlimit{}
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &core)
 	unix.Umask(0o022)
@@ -64,12 +64,12 @@ func MonitorRights() {
 		_ = rawErr(unix.RawSyscall(unix.SYS_SETRESGID, Group, Group, Group))
 	}
 	ambientAndPrivileges()
-	prctl(unix.PR_SET_CHILD_SUBREAPER, 1)
+	_ = prctl(unix.PR_SET_CHILD_SUBREAPER, 1)
 }
 
 func ambientAndPrivileges() {
-	prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL)
-	prctl(unix.PR_SET_NO_NEW_PRIVS, 1)
+	_ = prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL)
+	_ = prctl(unix.PR_SET_NO_NEW_PRIVS, 1)
 }
 
 func setGroups() { _ = rawErr(unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)) }
@@ -100,7 +100,7 @@ func rawErr(_, _ uintptr, errno unix.Errno) error {
 // Name sets the name of this process in process lists, at most 15 bytes.
 func Name(name string) {
 	text := append([]byte(name), 0)
-	prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&text[0])))
+	_ = prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&text[0])))
 }
 
 // AsUser calls do with the effective rights of programs. The real and saved uid stay 0, so programs can neither signal

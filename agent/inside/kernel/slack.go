@@ -20,11 +20,11 @@ const (
 // Relaxed calls execute with the timer slack for the watchers of our own processes. Afterwards this thread has the
 // usual one again.
 func Relaxed(execute func()) {
-	prctl(unix.PR_SET_TIMERSLACK, uintptr(watchSlack))
+	_ = prctl(unix.PR_SET_TIMERSLACK, uintptr(watchSlack))
 	defer Punctual()
 	execute()
 }
 
 // Punctual gives the usual timer slack to this thread and everything that it starts from now on. A thread must call it
 // before it starts programs.
-func Punctual() { prctl(unix.PR_SET_TIMERSLACK, uintptr(usualSlack)) }
+func Punctual() { _ = prctl(unix.PR_SET_TIMERSLACK, uintptr(usualSlack)) }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,7 +25,7 @@ func Children(pid int) (found []int) {
 		if err != nil {
 			return childrenByParent(pid)
 		}
-		for _, word := range strings.Fields(string(text)) {
+		for word := range strings.FieldsSeq(string(text)) {
 			if child, ok := parsePID(word); ok {
 				found = append(found, child)
 			}
@@ -68,7 +69,7 @@ func descendants(roots []int) map[int]bool {
 	for todo := roots; len(todo) > 0; todo = todo[1:] {
 		if pid := todo[0]; !seen[pid] {
 			seen[pid] = true
-			todo = append(todo[:len(todo):len(todo)], Children(pid)...)
+			todo = append(slices.Clip(todo), Children(pid)...)
 		}
 	}
 	return seen

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -208,7 +209,7 @@ func (s *start) fork(path string, argv, env []string) (int, syscall.Errno) {
 	var errno syscall.Errno
 	for range tries {
 		pid, err := syscall.ForkExec(path, argv, attr)
-		errno, _ = err.(syscall.Errno)
+		errno, _ = errors.AsType[syscall.Errno](err)
 		if err == nil {
 			return pid, 0
 		}
@@ -267,7 +268,7 @@ func enter(workspace, dir string, anywhere bool) (kind, text string) {
 			return "escape", "it leads out of the workspace"
 		}
 	}
-	errno, _ := err.(syscall.Errno)
+	errno, _ := errors.AsType[syscall.Errno](err)
 	switch errno {
 	case 0:
 		return "", ""
