@@ -1,5 +1,5 @@
 # A unit of the system with User=: no runtime directory, no session bus.
-export WISBOX_CACHE=$HOME/bed/nologin
+export WISBOX_CACHE; WISBOX_CACHE=$(mktemp -d ~/bed/nologin.XXXX)
 check 'Podman, which had a login before, does not start without one; the remedy is a login' <<'E'
 [ ! -e /run/user/1000 ]
 fails wisbox run -- true 2>said
