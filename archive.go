@@ -171,8 +171,11 @@ func (opts LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, []string
 			return nil, nil, tool.Errorf(tool.Invalid, "the archive has the file %s, which wisbox never writes; use one that wisbox save wrote", name)
 		}
 	}
+	if len(raw) > maxSettings { // before they are read: they may list what takes 30 times their bytes
+		return nil, nil, tool.Errorf(tool.TooLarge, "the archive's settings have %d bytes; the maximum is %d; use one that wisbox save wrote", len(raw), maxSettings)
+	}
 	from, err := settingsOf(raw)
-	if err != nil || len(raw) > maxSettings {
+	if err != nil {
 		return nil, nil, tool.Errorf(tool.Invalid, "the archive's settings can't be read; use one that wisbox save wrote").Because(err)
 	}
 	merged, left := takeSettings(own, from, opts.WithSettings)

@@ -1,6 +1,8 @@
 package wisbox
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -65,4 +67,15 @@ func TestTheSpaceOfSnapshotsFollowsTheDisk(t *testing.T) {
 	assert.EqualValues(t, minSnapshotSpace, (&SessionOptions{Limits: sandbox.Limits{Disk: 1 << 20}}).snapshotSpace())
 	assert.EqualValues(t, 5<<20, (&SessionOptions{SnapshotSpace: 5 << 20}).snapshotSpace())
 	assert.Equal(t, "snapshot_space", tool.AsError((&SessionOptions{SnapshotSpace: 7}).Check()).Field)
+}
+
+// TestAnArchivesSettingsAreBoundedBeforeTheyAreRead: three bytes of a list may take a hundred.
+func TestAnArchivesSettingsAreBoundedBeforeTheyAreRead(t *testing.T) {
+	archive := archiveOf(`{"mounts":[{}` + strings.Repeat(",{}", maxSettings) + `]}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, _, err := (&LoadOptions{Name: "x"}).settings(archive)
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "the archive's settings have")
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
 }

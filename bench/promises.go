@@ -57,7 +57,11 @@ func (b *bench) spinning(ctx context.Context) error {
 	return nil
 }
 
+// stubborn ignores TERM, so it ends by KILL.
 const stubborn = `for s in HUP INT TERM; do trap "" $s; done; setsid sleep %[1]s & sleep %[1]s`
+
+// termGrace is the time from TERM to KILL at a time limit, see docs/processes.md.
+const termGrace = 2 * time.Second
 
 func (b *bench) timeouts(ctx context.Context) error {
 	const limit = time.Second
@@ -74,14 +78,14 @@ func (b *bench) timeouts(ctx context.Context) error {
 		if err != nil || res.Status != sandbox.StatusTimedOut {
 			return errors.Join(err, fmt.Errorf("it ended as %s", res.Status))
 		}
-		late = append(late, time.Since(began)-limit)
+		late = append(late, time.Since(began)-limit-termGrace)
 		if err := until(func() bool { return !sleeps(sleep) }); err != nil {
 			return err
 		}
-		gone = append(gone, time.Since(began)-limit)
+		gone = append(gone, time.Since(began)-limit-termGrace)
 	}
-	b.add(promised("a timed-out call returns, after its limit of 1 s", late, time.Second),
-		promised("its processes are gone, after the limit", gone, 2*time.Second))
+	b.add(promised("a timed-out call returns, after its limit of 1 s and the 2 s from TERM to KILL", late, time.Second),
+		promised("its processes are gone, after that", gone, 2*time.Second))
 	return nil
 }
 
@@ -93,7 +97,7 @@ func (b *bench) withoutManager(ctx context.Context) error {
 		sig  syscall.Signal
 		from time.Duration // after the program's begin
 	}{
-		{"the same with the manager stopped, after the limit of 2 s", syscall.SIGSTOP, limit},
+		{"the same with the manager stopped, with a limit of 2 s", syscall.SIGSTOP, limit + termGrace},
 		{"the same with the manager killed, after its death", syscall.SIGKILL, 0},
 	} {
 		var gone samples

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -424,4 +425,29 @@ func TestABombIsRefusedByWhatItSays(t *testing.T) {
 	}
 	assert.Equal(t, tool.Invalid, tool.KindOf(chargeAll(b, index)))
 	assert.NoError(t, chargeAll(budget.New(t.Context(), budget.Limits{Out: 1 << 30}), index[:16*indexEntry]))
+}
+
+// TestAPackSaysHowManyObjectsItHas, so that an archive with too many is refused before they are in memory.
+func TestAPackSaysHowManyObjectsItHas(t *testing.T) {
+	b := newBench(t)
+	for i := range 5 {
+		b.write("f"+strconv.Itoa(i), strconv.Itoa(i))
+	}
+	var archive bytes.Buffer
+	_, err := b.store.Export(t.Context(), &archive, nil)
+	require.NoError(t, err)
+	n := 0
+	for name := range b.store.objects.packs {
+		one, err := b.store.objects.check(budget.New(t.Context(), budget.Limits{Out: 1 << 30, Memory: 1 << 30}), name)
+		require.NoError(t, err)
+		n += one
+	}
+	assert.Len(t, b.store.objects.index, n)
+	few := benchWith(t, Limits{Objects: n - 1})
+	_, err = load(few, archive.Bytes())
+	require.ErrorContains(t, err, "more pieces than the session's snapshots may have")
+	assertEmpty(t, few)
+	enough := benchWith(t, Limits{Objects: n})
+	_, err = load(enough, archive.Bytes())
+	require.NoError(t, err)
 }

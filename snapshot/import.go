@@ -167,16 +167,18 @@ func (a *importer) accept() error {
 		return errFormat
 	}
 	s := a.store
+	pieces := 0
 	for _, name := range a.packs {
-		if err := s.objects.check(a.budget, name); err != nil {
+		n, err := s.objects.check(a.budget, name)
+		if err != nil {
 			return err
+		}
+		if pieces += n; pieces > s.opts.Limits.Objects { // before they are in the index, which is in memory
+			return badArchive("holds more pieces than the session's snapshots may have")
 		}
 	}
 	if err := s.objects.refresh(); err != nil {
 		return err
-	}
-	if len(s.objects.index) > s.opts.Limits.Objects {
-		return badArchive("holds more pieces than the session's snapshots may have")
 	}
 	v := newVerifier(a.budget, s.objects, s.opts.Limits.Entries)
 	v.hashed = true
@@ -206,26 +208,26 @@ func (a *importer) undo() error {
 	return errors.Join(append(errs, a.store.objects.refresh())...)
 }
 
-// check reads a whole pack. It must be exactly as [packWriter] writes it, and each object must
-// match its hash.
-func (o *objects) check(b *budget.Budget, name string) error {
+// check reads a whole pack, and returns the number of its objects. It must be exactly as [packWriter] writes it, and each
+// object must match its hash.
+func (o *objects) check(b *budget.Budget, name string) (n int, err error) {
 	f, err := o.root.Open(name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	size := info.Size()
 	index, err := heldIndex(b, f, size)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer b.Release(len(index))
 	if err := chargeAll(b, index); err != nil {
-		return err
+		return 0, err
 	}
 	var scratch []byte
 	p := &pack{name: name, file: f, size: size}
@@ -244,12 +246,12 @@ func (o *objects) check(b *budget.Budget, name string) error {
 		scratch, failed = o.checkOne(b, h, l, scratch)
 	})
 	if err := errors.Join(err, failed); err != nil {
-		return err
+		return 0, err
 	}
 	if len(rest) > 0 || at != size-footerSize-int64(len(index)) {
-		return errFormat
+		return 0, errFormat
 	}
-	return nil
+	return len(index) / indexEntry, nil
 }
 
 // chargeAll charges the unpacked lengths of an index's objects before the first is unpacked.

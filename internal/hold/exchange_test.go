@@ -3,8 +3,11 @@ package hold
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,4 +75,29 @@ func TestAProgramThatCannotIntroduceItselfIsWaitedFor(t *testing.T) {
 	require.ErrorContains(t, x.start(s), "no introduction")
 	require.Equal(t, 1, s.killed)
 	require.ErrorIs(t, s.writes, errClientGone)
+}
+
+// lavish is a session with a large answer.
+type lavish struct{ failing }
+
+func (lavish) Do(context.Context, Request, Streams) (*Answer, error) {
+	return &Answer{Text: strings.Repeat("x", 4*ChunkSize)}, nil
+}
+
+// TestAGuestThatDoesNotReadLosesItsAnswer: it would stay in the server's memory.
+func TestAGuestThatDoesNotReadLosesItsAnswer(t *testing.T) {
+	usual := answerTime
+	answerTime = time.Millisecond
+	t.Cleanup(func() { answerTime = usual })
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		ServeGuest(t.Context(), ours, lavish{}, func(int) (func(), error) { return func() {}, nil })
+	}()
+	require.NoError(t, NewConn(theirs).SendJSON(FrameRequest, Request{Op: versioned + "any"}))
+	_, err := io.ReadFull(theirs, make([]byte, headerSize)) // and nothing of the answer itself
+	require.NoError(t, err)
+	<-over
 }

@@ -18,8 +18,8 @@ type Inbox struct {
 	arrived chan []byte // of length 1: the newest message
 }
 
-// NewInbox returns an Inbox for messages of at most max bytes. A longer message breaks the channel:
-// then Arrived delivers a nil message, and the Inbox accepts nothing more.
+// NewInbox returns an Inbox for messages of at most max bytes. A longer message, or one of very many values, breaks the
+// channel: then Arrived delivers a nil message, and the Inbox accepts nothing more.
 func NewInbox(max uint32) *Inbox { return &Inbox{max: max, arrived: make(chan []byte, 1)} }
 
 // Divert calls take with each message first. If take returns true, the message isn't an answer.
@@ -58,6 +58,26 @@ func (f *Inbox) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// maxValues bounds the values of a message, each of which takes up to 100 bytes when it is read: three bytes of JSON can
+// be one. An answer of an interpreter has at most 20,000 variables.
+const maxValues = 200_000
+
+// valuesIn counts the values of a JSON text at most.
+func valuesIn(text []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case !quoted && (c == ',' || c == ':' || c == '[' || c == '{'):
+			n++
+		}
+	}
+	return n
+}
+
 // cut splits the first complete message from b.
 func (f *Inbox) cut(b []byte) (message, rest []byte, ok bool) {
 	if f.broken || len(b) < 4 {
@@ -72,6 +92,11 @@ func (f *Inbox) cut(b []byte) (message, rest []byte, ok bool) {
 	end := 4 + int(size)
 	if len(b) < end {
 		return nil, b, false
+	}
+	if valuesIn(b[4:end]) > maxValues {
+		f.broken = true
+		f.publish(nil)
+		return nil, nil, false
 	}
 	return b[4:end:end], b[end:], true
 }

@@ -2,9 +2,11 @@ package interp
 
 import (
 	"encoding/binary"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	_ "github.com/wisbox/wisbox/internal/properties"
@@ -69,4 +71,19 @@ func FuzzInboxHoldsNoMoreThanAMessage(f *testing.F) {
 		assert.LessOrEqual(t, len(f.Take()), most)
 		assert.Nil(t, f.Take())
 	})
+}
+
+// TestAMessageOfManyValuesBreaksTheChannel, before anybody reads it.
+func TestAMessageOfManyValuesBreaksTheChannel(t *testing.T) {
+	send := func(message string) []byte {
+		f := NewInbox(32 << 20)
+		_, err := f.Write(frame(message))
+		require.NoError(t, err)
+		return <-f.Arrived()
+	}
+	assert.Nil(t, send(`{"results":[{}`+strings.Repeat(",{}", maxValues)+`]}`))
+	text := `{"text":"` + strings.Repeat(`,{\",`, maxValues) + `"}`
+	assert.Equal(t, text, string(send(text)), "a text is one value")
+	few := `[0` + strings.Repeat(",0", maxValues/2) + `]`
+	assert.Equal(t, few, string(send(few)))
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/patience"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -156,8 +157,15 @@ func (p *Process[S]) Ask(ctx context.Context, r Request) (answered bool, late sa
 		p.answers.Divert(p.replying(r.Divert))
 		defer p.answers.Divert(nil)
 	}
-	go p.send(r.Message)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		p.send(r.Message)
+	}()
 	answered, late = p.Await(ctx, r.Timeout, r.Accept)
+	if answered && !within(sent, readTime) { // else each request would stay in memory as long as the process
+		p.Kill()
+	}
 	if late != "" {
 		if r.Release != nil {
 			r.Release()
@@ -185,6 +193,20 @@ func Reply(to *io.PipeWriter, reply []byte) {
 
 // send writes a message; it ends with the process, which closes the reading end of the pipe.
 func (p *Process[S]) send(message io.Reader) { _, _ = io.Copy(p.requests, message) }
+
+// readTime is the time in which a process that has answered must have read its request.
+var readTime = patience.For(5 * time.Second)
+
+func within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
 
 // limit is a time limit that doesn't run while the process is frozen.
 type limit struct {

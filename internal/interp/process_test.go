@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,4 +53,27 @@ func TestAReplyThatNobodyReadsBlocksNoMessage(t *testing.T) {
 	n, err := d.cmd.Control.In.Read(make([]byte, 1))
 	assert.Zero(t, n)
 	assert.ErrorIs(t, err, io.ErrClosedPipe)
+}
+
+func (d *deaf) Kill() error {
+	close(d.gone)
+	return nil
+}
+
+// TestAnAnswerToAnUnreadRequestEndsTheProcess: the requests would stay in memory.
+func TestAnAnswerToAnUnreadRequestEndsTheProcess(t *testing.T) {
+	usual := readTime
+	readTime = time.Millisecond
+	t.Cleanup(func() { readTime = usual })
+	d := &deaf{gone: make(chan struct{})}
+	p, err := Start(t.Context(), d, sandbox.Cmd{}, 64, func() *bytes.Buffer { return &bytes.Buffer{} })
+	require.NoError(t, err)
+	go func() { _, _ = d.cmd.Control.Out.Write(frame("answer")) }()
+	answered, late := p.Ask(t.Context(), Request{
+		Message: bytes.NewReader([]byte("request")),
+		Accept:  func(m []byte) bool { return string(m) == "answer" },
+	})
+	assert.True(t, answered)
+	assert.Empty(t, late)
+	assert.True(t, p.Ended())
 }

@@ -418,7 +418,7 @@ func (s *Store) List() (all []Template, err error) {
 	return all, err
 }
 
-// look reads a template for a listing. It reads the file only after a change: a file may have many
+// look reads a template without what it carries. It reads the file only after a change: a file may have many
 // MiB, and is always replaced, never written to.
 func (s *Store) look(id string) (Template, error) {
 	file, err := os.Stat(filepath.Join(s.dir, id, recordFile)) // must come first, so that what is read isn't older
@@ -470,14 +470,14 @@ func (s *Store) read(id string) (rec record, err error) {
 // Find finds a template by its ID, or the newest of an owner by its name.
 func (s *Store) Find(ref, owner string) (Template, error) {
 	if IsID(ref) {
-		rec, err := s.read(ref)
+		t, err := s.look(ref)
 		if errors.Is(err, fs.ErrNotExist) {
 			return Template{}, missing(ref)
 		}
 		if err != nil {
 			return Template{ID: ref}, tool.Errorf(tool.Unavailable, "template %s can't be read; remove it with: wisbox template rm %s", ref, ref).Because(err)
 		}
-		return rec.Template, nil
+		return t, nil
 	}
 	all, err := s.List()
 	for _, t := range all {

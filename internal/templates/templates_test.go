@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -360,4 +361,21 @@ func TestATemplatesDiskHasWhatIsKeptWithIt(t *testing.T) {
 	large, err := b.templates.Create(t.Context(), templates.Template{}, templates.Source{Snapshots: b.snapshots, ID: id, Extra: map[string][]byte{"a": make([]byte, 3<<20)}})
 	require.NoError(t, err)
 	assert.Equal(t, int64(4<<20), large.Disk-small.Disk)
+}
+
+// TestFindReadsATemplateOnce: what it carries may have many MiB.
+func TestFindReadsATemplateOnce(t *testing.T) {
+	b := newBench(t)
+	id := b.write("f", "x")
+	made, err := b.templates.Create(t.Context(), templates.Template{Name: "n"}, templates.Source{Snapshots: b.snapshots, ID: id, Extra: map[string][]byte{"a": make([]byte, 4<<20)}})
+	require.NoError(t, err)
+	_, err = b.templates.Find(made.ID, "")
+	require.NoError(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	found, err := b.templates.Find(made.ID, "")
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	assert.Equal(t, made.Name, found.Name)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
 }
