@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 const soon = time.Minute // keeps a failed test from hanging; nothing takes as long, even on a busy machine
@@ -137,4 +139,30 @@ func await(t *testing.T, event <-chan struct{}) {
 	case <-time.After(soon):
 		require.Fail(t, "it did not happen")
 	}
+}
+
+// slow is a session whose end waits.
+type slow struct{ closing, resume chan struct{} }
+
+func (s slow) ID() string { return "slow" }
+func (s slow) Call(context.Context, string, json.RawMessage) (*tool.Result, error) {
+	return &tool.Result{Text: "done"}, nil
+}
+func (s slow) Close(context.Context) error {
+	close(s.closing)
+	<-s.resume
+	return nil
+}
+
+// TestASignalAfterTheClientsEndIsNoError: some clients send one if the server takes more than two seconds.
+func TestASignalAfterTheClientsEndIsNoError(t *testing.T) {
+	s := slow{make(chan struct{}), make(chan struct{})}
+	r := startReady(t, New(newFakes().set(), &Options{Open: func(context.Context) (Session, error) { return s, nil }}))
+	r.call(1, "echo", `{"text":"hi"}`)
+	require.Equal(t, "1", r.next().ID)
+	require.NoError(t, r.in.Close())
+	<-s.closing
+	r.cancel()
+	close(s.resume)
+	require.NoError(t, <-r.ended)
 }

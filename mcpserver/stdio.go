@@ -16,7 +16,7 @@ var (
 
 // ServeStdio serves one client on a pair of streams: one JSON-RPC message per line, and nothing else on out. It closes
 // the session and returns when the input or ctx ends, or the output breaks. At the end of the input running calls get 2
-// s to answer, then they are cancelled. The only error is ctx's: a client's end is not an error.
+// s to answer, then they are cancelled. The only error is that of a ctx which ended first: a client's end is not an error.
 //
 // It closes in at the end. If a Read of in doesn't return then, one goroutine is left, which is harmless if the process
 // ends now.
@@ -32,10 +32,12 @@ func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.Writer
 		defer close(ended)
 		_ = conn.Wait()
 	}()
+	var stopped error // a ctx that ends after the client has left stops nothing
 	select {
 	case <-ended:
 	case <-c.closed:
 	case <-ctx.Done():
+		stopped = ctx.Err()
 	}
 	_ = c.Close() // cancels the calls that still run
 	wait(ended, cancelWithin)
@@ -44,7 +46,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.Writer
 	s.tasks.End(late, c)
 	s.release(conn)
 	wait(ended, cancelWithin)
-	return ctx.Err()
+	return stopped
 }
 
 func wait(done <-chan struct{}, most time.Duration) {
