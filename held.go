@@ -80,7 +80,7 @@ func (h *held) start(ctx context.Context, c journal.Call, op starter, io hold.St
 	return p, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, err
 }
 
-// restsAs makes answer the answer of an operation while the session has no holder.
+// restsAs returns a spec's rests that gives answer while the session has no holder.
 func restsAs(answer any) func(context.Context, *held, error) (any, error) {
 	return func(_ context.Context, _ *held, err error) (any, error) {
 		if errors.Is(err, hold.ErrNoHolder) {
@@ -90,7 +90,7 @@ func restsAs(answer any) func(context.Context, *held, error) (any, error) {
 	}
 }
 
-// failsAs makes what the error of an operation while the session has no holder.
+// failsAs returns a spec's rests that fails with what while the session has no holder.
 func failsAs(what error) func(context.Context, *held, error) (any, error) {
 	return func(_ context.Context, _ *held, err error) (any, error) {
 		if errors.Is(err, hold.ErrNoHolder) {

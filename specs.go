@@ -33,7 +33,7 @@ type spec struct {
 	output   bool   // needs an output stream
 	repeats  bool   // is sent again if the connection breaks before its answer
 	atOnce   int    // how many one tenant may do at the same time; 0 is any number
-	notPods  string // why sessions on Kubernetes lack it: what it makes there
+	notPods  string // what it makes, which sessions on Kubernetes lack
 
 	// tenants has the arguments that a tenant may give it; nil refuses it.
 	tenants *tenantSpec
@@ -84,15 +84,15 @@ func init() { // a literal would be an initialization cycle
 		{name: "process_resize", op: in[resizeOp](), programs: true, rests: failsAs(errNoProcesses), tenants: withArgs("process_id size")},
 		{name: "process_attach", op: in[attachOp](), programs: true, joins: true, rests: failsAs(errNoProcesses), events: "process_attach", tenants: withArgs("process_id replay close_stdin hold input")},
 		{name: "import", op: in[importOp](), events: "import", input: true, tenants: withArgs("dest")},
-		{name: "export", atOnce: 8, op: in[exportOp](), events: "export", output: true, tenants: withArgs("path sparse leave_out")},
-		{name: "diff", atOnce: 8, op: in[diffOp](), events: "diff", tenants: withArgs("path from to all lines patch")},
+		{name: "export", op: in[exportOp](), events: "export", output: true, atOnce: 8, tenants: withArgs("path sparse leave_out")},
+		{name: "diff", op: in[diffOp](), events: "diff", atOnce: 8, tenants: withArgs("path from to all lines patch")},
 		{name: "apply", op: in[applyOp](), events: "apply"},
 		{name: "branch", op: in[branchOp](), events: "branch"},
-		{name: "changes", atOnce: 8, op: in[changesOp](), events: "diff apply branch", output: true, tenants: withArgs("all ignored below for")},
+		{name: "changes", op: in[changesOp](), events: "diff apply branch", output: true, atOnce: 8, tenants: withArgs("all ignored below for")},
 		{name: "steps", op: in[stepsOp](), tenants: withArgs("n")},
 		{name: "undo", op: in[undoOp](), events: "undo", tenants: withArgs("step")},
 		{name: "snapshots_remove", op: in[removeSnapshotsOp](), events: "snapshot_remove", tenants: withArgs("ids")},
-		{name: "save", atOnce: 8, op: in[saveOp](), events: "save", output: true, tenants: withArgs("")},
+		{name: "save", op: in[saveOp](), events: "save", output: true, atOnce: 8, tenants: withArgs("")},
 		{name: "copy", op: in[copyOp](), events: "clone"},
 		{name: "template", op: in[templateOp](), events: "template", notPods: "a template", tenants: checked("name", (*guest).ownTemplate)},
 		{name: "secrets", op: in[secretsOp](), events: "secret", tenants: checked("secrets", valuesAlone)},

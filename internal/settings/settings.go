@@ -8,6 +8,7 @@ package settings
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,7 +38,7 @@ func fields(t reflect.Type, audience, path, inherited string, index []int) (all 
 		if rule == "" || rule == "-" {
 			continue
 		}
-		at := append(append([]int{}, index...), i)
+		at := slices.Concat(index, []int{i})
 		if f.Type.Kind() == reflect.Struct {
 			all = append(all, fields(f.Type, audience, path+nameOf(f)+".", rule, at)...)
 			continue
